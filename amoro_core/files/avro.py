@@ -75,7 +75,7 @@ class AvroInput:
                 arrays = [_column(records, field, self.convert[field.name]) for field in chosen]
                 if not arrays:  # of no column there are no rows
                     arrays, kind = [pa.nulls(len(records))], pa.schema([("none", pa.null())])
-                yield position, pa.RecordBatch.from_arrays(arrays, schema=kind).select([one.name for one in chosen])
+                yield position, pa.RecordBatch.from_arrays(arrays, schema=kind).select([field.name for field in chosen])
                 position += len(records)
 
     def records(self) -> Iterator[Any]:
@@ -112,7 +112,7 @@ def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> It
                 raise ValueError(f"its blocks are compressed by {_codec(reader)}")
             rows = _count_rows(file)
             names: dict[str, Any] = {}
-            fields = [_field(one, names) for one in written["fields"]]
+            fields = [_field(item, names) for item in written["fields"]]
             stored = fastavro.parse_schema(_without_logical_types(written))
         schema = pa.schema([field for field, _ in fields])
         yield AvroInput(path, file, rows, schema, stored, {field.name: convert for field, convert in fields})
@@ -225,7 +225,7 @@ def _identified(name: str, kind: pa.DataType, nullable: bool, field_id: int | No
 def _typed(written: Any, names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None, bool]:
     """The Arrow type of an Avro type, the conversion of raw values, and whether they may be null."""
     if isinstance(written, list):
-        others = [one for one in written if one != "null"]
+        others = [branch for branch in written if branch != "null"]
         if len(others) != 1:
             raise ValueError(f"a union of {len(others)} types")
         kind, convert, _ = _typed(others[0], names)
@@ -249,16 +249,16 @@ def _complex(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.Data
         case "record":
             return _record(written, names)
         case "array" if logical == "map":
-            fields = [_field(one, names) for one in written["items"]["fields"]]
+            fields = [_field(item, names) for item in written["items"]["fields"]]
             (key, key_convert), (item, item_convert) = fields
             own = (key.name, item.name)
-            pairs = _pairs(lambda value: ((one[own[0]], one[own[1]]) for one in value), key_convert, item_convert)
+            pairs = _pairs(lambda value: ((pair[own[0]], pair[own[1]]) for pair in value), key_convert, item_convert)
             return pa.map_(key.with_nullable(False), item), pairs
         case "array":
             kind, convert, nullable = _typed(written["items"], names)
             element = _identified("element", kind, nullable, written.get("element-id"))
             return pa.list_(element), None if convert is None else lambda value: [
-                _converted(convert, one) for one in value
+                _converted(convert, item) for item in value
             ]
         case "map":
             kind, convert, nullable = _typed(written["values"], names)
@@ -276,7 +276,7 @@ def _complex(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.Data
 
 
 def _record(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None]:
-    fields = [_field(one, names) for one in written["fields"]]
+    fields = [_field(item, names) for item in written["fields"]]
     converts = {field.name: convert for field, convert in fields if convert is not None}
 
     def convert_all(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _decimal(raw: bytes, scale: int) -> decimal.Decimal:
 
 def _without_logical_types(written: Any) -> Any:
     if isinstance(written, list):
-        return [_without_logical_types(one) for one in written]
+        return [_without_logical_types(branch) for branch in written]
     if isinstance(written, dict):
         return {key: _without_logical_types(value) for key, value in written.items() if key != "logicalType"}
     return written

@@ -128,8 +128,8 @@ class ThetaSketch:
     def union(self, other: "ThetaSketch") -> "ThetaSketch":
         """The sketch of the values of both."""
         theta = min(self.theta, other.theta)
-        every = np.concatenate([self.hashes, other.hashes])
-        return _least(every[every < np.uint64(theta)], theta)
+        union = np.concatenate([self.hashes, other.hashes])
+        return _least(union[union < np.uint64(theta)], theta)
 
     @property
     def estimate(self) -> float:
@@ -149,10 +149,10 @@ class ThetaSketch:
 
 
 def _least(hashes: Words, theta: int) -> ThetaSketch:
-    every = np.unique(hashes)
-    if len(every) <= NOMINAL:
-        return ThetaSketch(every, theta)
-    return ThetaSketch(every[:NOMINAL], int(every[NOMINAL]))
+    distinct = np.unique(hashes)
+    if len(distinct) <= NOMINAL:
+        return ThetaSketch(distinct, theta)
+    return ThetaSketch(distinct[:NOMINAL], int(distinct[NOMINAL]))
 
 
 def value_hashes(array: pa.Array) -> Words:

@@ -113,10 +113,10 @@ def check_change(changes: Mapping[str, str | None]) -> None:
                 f"the property {key} is not changed here: it is reserved, or moves, shares or reinterprets files",
                 hint="Use the engine that writes the table; amoro table upgrade raises the format version.",
             )
-    known = {item.key for item in effective_config({}, wanted, serviced=True) if item.origin is not Origin.UNKNOWN}
+    names = {item.key for item in effective_config({}, wanted, serviced=True) if item.origin is not Origin.UNKNOWN}
     for key in wanted:
-        if key.startswith(_OURS) and key not in known:
-            close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+        if key.startswith(_OURS) and key not in names:
+            close = difflib.get_close_matches(key, names, n=1, cutoff=0.8)
             raise InvalidArgument(
                 f"the property {key} is not known",
                 hint=f"Did you mean {close[0]}?" if close else "amoro table properties TABLE lists those that are.",
@@ -131,7 +131,7 @@ def check_change(changes: Mapping[str, str | None]) -> None:
 
 def check_policy(name: str, values: Mapping[str, str]) -> None:
     """Raise InvalidArgument for properties of a policy that are unknown, malformed, or of tables alone."""
-    known = {
+    names = {
         item.key
         for configuration in CONFIGURATIONS
         if configuration.has_catalog_defaults
@@ -139,7 +139,7 @@ def check_policy(name: str, values: Mapping[str, str]) -> None:
     }
     try:
         check_change(values)
-        if other := next((key for key in values if key not in known), ""):
+        if other := next((key for key in values if key not in names), ""):
             raise InvalidArgument(f"{other} is no property that policies set", hint="See: amoro table set")
     except InvalidArgument as error:
         raise InvalidArgument(f"policy {name}: {error.message}", hint=error.hint) from error
@@ -153,26 +153,26 @@ def effective_config(
     The default of `self-optimizing.enabled` is false: a table is only observed until enabled. `amoro table
     enable|disable` is not a property; `decide_enabled` combines the two. Unknown keys with one of our prefixes follow.
     """
-    found: list[EffectiveProperty] = []
+    result: list[EffectiveProperty] = []
     defaults = catalog_defaults(catalog)
     for configuration in CONFIGURATIONS:
-        for known in configuration.properties:
-            if serviced or not known.key.startswith(_SERVICES):
-                found += _effective(known, defaults if configuration.has_catalog_defaults else {}, table)
-    for at, item in enumerate(found):
+        for declaration in configuration.properties:
+            if serviced or not declaration.key.startswith(_SERVICES):
+                result += _effective(declaration, defaults if configuration.has_catalog_defaults else {}, table)
+    for at, item in enumerate(result):
         if item.origin == Origin.CATALOG and (policy := catalog.get(f"{POLICY_PREFIX}{item.key}")):
-            found[at] = replace(item, origin=f"{Origin.POLICY} {policy}")
-    keys, every = {item.key for item in found}, {**defaults, **table}
-    unknown = sorted(key for key in every if key.startswith(_OURS) and key not in keys)
-    return (*found, *(EffectiveProperty(key, every[key], Origin.UNKNOWN) for key in unknown))
+            result[at] = replace(item, origin=f"{Origin.POLICY} {policy}")
+    keys, values = {item.key for item in result}, {**defaults, **table}
+    unknown = sorted(key for key in values if key.startswith(_OURS) and key not in keys)
+    return (*result, *(EffectiveProperty(key, values[key], Origin.UNKNOWN) for key in unknown))
 
 
-def _effective(known: Property, defaults: Mapping[str, str], table: Mapping[str, str]) -> list[EffectiveProperty]:
-    if known.key.endswith(EACH_COLUMN):
-        start = known.key.removesuffix(EACH_COLUMN)
+def _effective(declaration: Property, defaults: Mapping[str, str], table: Mapping[str, str]) -> list[EffectiveProperty]:
+    if declaration.key.endswith(EACH_COLUMN):
+        start = declaration.key.removesuffix(EACH_COLUMN)
         return [EffectiveProperty(key, table[key], Origin.TABLE) for key in sorted(table) if key.startswith(start)]
-    if known.key in table:
-        return [EffectiveProperty(known.key, table[known.key], Origin.TABLE, known.default)]
-    if known.key in defaults:
-        return [EffectiveProperty(known.key, defaults[known.key], Origin.CATALOG, known.default)]
-    return [EffectiveProperty(known.key, known.default, Origin.DEFAULT, known.default)]
+    if declaration.key in table:
+        return [EffectiveProperty(declaration.key, table[declaration.key], Origin.TABLE, declaration.default)]
+    if declaration.key in defaults:
+        return [EffectiveProperty(declaration.key, defaults[declaration.key], Origin.CATALOG, declaration.default)]
+    return [EffectiveProperty(declaration.key, declaration.default, Origin.DEFAULT, declaration.default)]

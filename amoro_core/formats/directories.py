@@ -81,8 +81,8 @@ class DirectoryFormat(ABC):
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables that the catalog's filters admit, in order of their names. Raises CatalogUnavailable."""
-        found = self._in_hive(catalog) if kind_of(catalog) == "hive" else self._below_warehouse(catalog)
-        names = {TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found}
+        listed = self._in_hive(catalog) if kind_of(catalog) == "hive" else self._below_warehouse(catalog)
+        names = {TableIdentifier(catalog.name, name[:-1], name[-1]) for name in listed}
         return sorted(filter(discovery_filter(dict(catalog.properties)).admits, names))
 
     def find(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
@@ -153,10 +153,10 @@ class DirectoryFormat(ABC):
 
     def _find_in_hive(self, catalog: CatalogConfig, identifier: TableIdentifier) -> TableDirectory:
         with catalog_errors(catalog):
-            found = dict(hive_tables(open_catalog(catalog), [identifier.in_catalog]))
-        if not found:
+            tables = dict(hive_tables(open_catalog(catalog), [identifier.in_catalog]))
+        if not tables:
             raise TableNotFound(f"table {identifier} does not exist", table=identifier)
-        [table] = found.values()
+        [table] = tables.values()
         parameters, location = dict(table.parameters or {}), normalise(table.sd.location or "")
         if not self.is_listed(parameters):
             raise TableRefused(

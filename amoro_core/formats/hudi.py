@@ -173,7 +173,7 @@ class HudiTable(DirectoryTable):
 
     @cached_property
     def _completed(self) -> dict[str, str]:
-        return {one.time: one.completed or one.time for one in self.timeline if one.state == COMPLETED}
+        return {entry.time: entry.completed or entry.time for entry in self.timeline if entry.state == COMPLETED}
 
     def _replaced(self) -> Iterator[tuple[str, str]]:
         """The file groups that clustering or an overwrite has replaced."""
@@ -184,12 +184,12 @@ class HudiTable(DirectoryTable):
 
     def _columns(self) -> dict[str, str]:
         """The columns that the last write had, else those that the table was created with."""
-        writes = [one for one in self.timeline if one.state == COMPLETED and one.action in _WRITES]
+        writes = [entry for entry in self.timeline if entry.state == COMPLETED and entry.action in _WRITES]
         extra = self._metadata(writes[-1]).get("extraMetadata") or {} if writes else {}
         text = extra.get("schema") or self._properties.get("hoodie.table.create.schema") or '{"fields": []}'
         with self._refusing("the schema"):
-            every = {one["name"]: _type_name(one["type"]) for one in json.loads(text)["fields"]}
-            return {name: kind for name, kind in every.items() if not name.startswith("_hoodie_")}
+            kinds = {field["name"]: _type_name(field["type"]) for field in json.loads(text)["fields"]}
+            return {name: kind for name, kind in kinds.items() if not name.startswith("_hoodie_")}
 
     def _metadata(self, entry: TimelineEntry, state: str = COMPLETED) -> dict[str, Any]:
         """What the file of an instant in that state says: Avro in layout 2 and of plans, JSON else."""
@@ -202,12 +202,12 @@ class HudiTable(DirectoryTable):
             return dict(json.loads(content)) if content else {}
 
     @contextmanager
-    def _refusing(self, what: str) -> Iterator[None]:
+    def _refusing(self, noun: str) -> Iterator[None]:
         """Refuse the table for a file of it that is malformed, whatever a decoder raises for it."""
         try:
             yield
         except (ValueError, KeyError, TypeError, AttributeError, EOFError, IndexError, StopIteration) as error:
-            raise self._malformed(f"{what} can't be read: {briefly(str(error) or type(error).__name__)}") from error
+            raise self._malformed(f"{noun} can't be read: {briefly(str(error) or type(error).__name__)}") from error
 
     def _malformed(self, problem: str) -> TableRefused:
         return TableRefused(
@@ -301,7 +301,7 @@ def _unescaped(match: re.Match[str]) -> str:
 def _type_name(avro: Any) -> str:
     """An Avro type in words; of a union with null, the other one."""
     if isinstance(avro, list):
-        return " or ".join(_type_name(one) for one in avro if one != "null")
+        return " or ".join(_type_name(branch) for branch in avro if branch != "null")
     if not isinstance(avro, dict):
         return str(avro)
     name, inner = _type_name(avro.get("logicalType", avro["type"])), avro.get("items", avro.get("values"))

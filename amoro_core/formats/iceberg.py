@@ -444,8 +444,10 @@ class IcebergTable:
         return expiry.writes_metadata(catalogs.open_catalog(self._config))
 
     def io_properties(self) -> Mapping[str, str]:
-        every = sorted({**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items())
-        return {key: value for key, value in every if key.startswith(STORAGE_PREFIXES) and isinstance(value, str)}
+        properties = sorted(
+            {**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items()
+        )
+        return {key: value for key, value in properties if key.startswith(STORAGE_PREFIXES) and isinstance(value, str)}
 
     def send(self, payload: bytes) -> None:
         with confined_to(self._grant()):
@@ -496,11 +498,11 @@ class IcebergFormat:
         wanted = discovery_filter(dict(catalog.properties))
         with catalogs.catalog_errors(catalog):
             namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
-            found = set[tuple[str, ...]]()
+            names = set[tuple[str, ...]]()
             for namespace in namespaces:
                 with suppress(NoSuchNamespaceError):
-                    found |= {tuple(name) for name in opened.list_tables(namespace)}
-        return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
+                    names |= {tuple(name) for name in opened.list_tables(namespace)}
+        return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in names)))
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         return IcebergTable(catalog, identifier, catalogs.load_table(catalog, identifier), self._sources)

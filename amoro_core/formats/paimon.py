@@ -46,7 +46,7 @@ class PaimonTable(DirectoryTable):
         schemas, self._snapshot_ids = self._numbers("schema"), self._numbers("snapshot")
         newest = f"schema/schema-{max(schemas, default=0)}"
         with self._reading(newest) as schema:
-            self._columns = {str(one["name"]): _type_name(one["type"]) for one in schema["fields"]}
+            self._columns = {str(field["name"]): _type_name(field["type"]) for field in schema["fields"]}
             self._partition_columns = tuple(map(str, schema["partitionKeys"]))
             self._keys = tuple(map(str, schema["primaryKeys"]))
             options = {str(key): str(value) for key, value in schema["options"].items()}
@@ -81,9 +81,9 @@ class PaimonTable(DirectoryTable):
         return (*entries, *filter(None, each_at_once(self._snapshot, map(str, numbers)).values()))
 
     def _snapshot(self, number: str) -> TimelineEntry | None:
-        with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as one:
-            time = datetime.fromtimestamp(one["timeMillis"] / 1000, UTC).isoformat()
-            return TimelineEntry(number, one["commitKind"], COMPLETED, time, one["commitUser"])
+        with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as item:
+            time = datetime.fromtimestamp(item["timeMillis"] / 1000, UTC).isoformat()
+            return TimelineEntry(number, item["commitKind"], COMPLETED, time, item["commitUser"])
         return None  # it has expired
 
     @cached_property
@@ -121,17 +121,17 @@ class PaimonTable(DirectoryTable):
         """What is picked of each record of these manifests; the names of fields with values are added to `fields`."""
 
         def read(name: str) -> tuple[set[str], list[T]]:
-            path, used, found = f"{self.directory.location}/manifest/{name}", set[str](), list[T]()
+            path, used, picked = f"{self.directory.location}/manifest/{name}", set[str](), list[T]()
             with _parsing(path), open_avro(self.directory.access, path) as file:
                 for record in file.records():
                     flat = {**record, **record.get("_FILE", {})}
                     used.update(key for key, value in flat.items() if value is not None)
-                    found.append(pick(flat))
-            return used, found
+                    picked.append(pick(flat))
+            return used, picked
 
-        every = each_at_once(read, names).values()
-        fields.update(*(used for used, _ in every))
-        return [one for _, found in every for one in found]
+        results = each_at_once(read, names).values()
+        fields.update(*(used for used, _ in results))
+        return [item for _, picked in results for item in picked]
 
     def _numbers(self, folder: str) -> list[int]:
         return sorted(int(name) for name in self._names(folder, f"{folder}-") if name.isascii() and name.isdigit())
@@ -140,7 +140,7 @@ class PaimonTable(DirectoryTable):
         """What follows the prefix in the names in a folder."""
         start = f"{self.directory.location}/{folder}/{prefix}"
         pages = self.directory.access.pages(f"{self.directory.location}/{folder}")
-        paths = (one.path for page in pages for one in page if one.path.startswith(start))
+        paths = (file.path for page in pages for file in page if file.path.startswith(start))
         return sorted({path.removeprefix(start).partition("/")[0] for path in paths})
 
     @contextmanager
@@ -199,5 +199,5 @@ def _type_name(kind: Any) -> str:
         return kind
     word, _, rest = kind["type"].partition(" ")
     parts = [_type_name(kind[key]) for key in ("key", "value", "element") if key in kind]
-    parts += [f"{one['name']} {_type_name(one['type'])}" for one in kind.get("fields", ())]
+    parts += [f"{field['name']} {_type_name(field['type'])}" for field in kind.get("fields", ())]
     return f"{word}<{', '.join(parts)}> {rest}".rstrip()

@@ -76,8 +76,8 @@ class FileReadCache:
             if group.number in self._left_out:
                 left_out[group.number] = self._left_out[group.number]
         view = replace(view, read=Read(positions, left_out))
-        found = {group.number: self._look_up(table, group, rows) for group, rows in to_look_up(view)}
-        return replace(view, read=Read(positions, left_out, found))
+        looked_up = {group.number: self._look_up(table, group, rows) for group, rows in to_look_up(view)}
+        return replace(view, read=Read(positions, left_out, looked_up))
 
     def _look_up(self, table: Rewritable, group: Group, wanted: Mapping[int, PositionSet]) -> RowLookup:
         """Where these rows of the inputs are in the outputs; each row is looked up once."""
@@ -85,19 +85,19 @@ class FileReadCache:
             raise ValueError(f"the rows of task {group.number} are not looked up")
         if (count := sum(len(positions) for positions in wanted.values())) > group.look_up.most_rows:
             return RowLookup(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
-        known = self._places.setdefault(group.number, {})
+        stored = self._places.setdefault(group.number, {})
         places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
-        left = _by_file(place for place in places if place not in known)
-        taken = _by_file(place for place in known.values() if place is not None)
+        left = _by_file(place for place in places if place not in stored)
+        used = _by_file(place for place in stored.values() if place is not None)
         outputs, keys = group.output.data_files, group.look_up.keys
         try:
-            found = look_up(table.access(), group.work, outputs, keys, left, taken)
+            answers = look_up(table.access(), group.work, outputs, keys, left, used)
         except RowsMissing as error:
             return RowLookup(problem=str(error))
         except _UNREADABLE as error:
             return RowLookup(problem=error.message)
-        known.update({place: found.get(place) for place in places if place not in known})
-        return RowLookup(_by_file(there for place in places if (there := known[place]) is not None))
+        stored.update({place: answers.get(place) for place in places if place not in stored})
+        return RowLookup(_by_file(there for place in places if (there := stored[place]) is not None))
 
     def positions(
         self, table: Rewritable, deletes: Iterable[DeleteFile], files: Iterable[DataFile]
@@ -135,10 +135,10 @@ def _omitted_rows(table: Rewritable, group: Group) -> Mapping[int, PositionSet]:
 
 
 def _by_file(places: Iterable[RowPosition]) -> dict[int, PositionSet]:
-    found: dict[int, list[int]] = {}
+    by_file: dict[int, list[int]] = {}
     for at, position in places:
-        found.setdefault(at, []).append(position)
-    return {at: PositionSet.of(positions) for at, positions in sorted(found.items())}
+        by_file.setdefault(at, []).append(position)
+    return {at: PositionSet.of(positions) for at, positions in sorted(by_file.items())}
 
 
 class Formats:
@@ -170,8 +170,10 @@ class Formats:
         self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
     ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
         """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table."""
-        every = ((one.name, one.locations(catalog, names)) for one in self._of(catalog) if isinstance(one, Locating))
-        return {name: places for name, places in every if places is not None} or None
+        answers = (
+            (item.name, item.locations(catalog, names)) for item in self._of(catalog) if isinstance(item, Locating)
+        )
+        return {name: places for name, places in answers if places is not None} or None
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
         """The table, in the first format that knows it; `first` is tried before the others.
@@ -273,13 +275,13 @@ class Tables:
         """
         return self.load(self.catalog(identifier.catalog), identifier, self.find_known(identifier))
 
-    def load(self, config: CatalogConfig, identifier: TableIdentifier, known: TableRuntime | None) -> OpenTable:
+    def load(self, config: CatalogConfig, identifier: TableIdentifier, runtime: TableRuntime | None) -> OpenTable:
         """As `open`, of that catalog; `known` is the table's stored state, if it has any."""
-        before = known.format if known else ""
+        before = runtime.format if runtime else ""
         with self._reporting(config.name):
             table = self.formats.load(config, identifier, before)
         facts = table.facts
-        if known and before and facts.format != before and facts.uuid == known.uuid:
+        if runtime and before and facts.format != before and facts.uuid == runtime.uuid:
             raise TableRefused(
                 f"{identifier} is known as a table of the format {before} and turns up as one of the format "
                 f"{facts.format}, under the same id {facts.uuid}",

@@ -176,12 +176,12 @@ def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedFie
     """The compared fields that the current schema lacks, from the newest schema that has them, each within its
     structs."""
     current = metadata.schema().field_ids
-    found = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
-    if missing := [field_id for field_id, one in found.items() if one is None]:
+    pairs = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
+    if missing := [field_id for field_id, pair in pairs.items() if pair is None]:
         raise TableRefused(
             f"equality deletes name fields that no schema of the table has: {missing}", reason="equality-ids"
         )
-    return [_within_structs(*one) for one in found.values() if one is not None]
+    return [_within_structs(*pair) for pair in pairs.values() if pair is not None]
 
 
 def _within_structs(field: NestedField, schema: Schema) -> NestedField:
@@ -216,7 +216,7 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
     refs: dict[int, list[str]] = {}
     for name, ref in sorted(metadata.refs.items()):
         refs.setdefault(ref.snapshot_id, []).append(name)
-    known = sorted(metadata.snapshots, key=lambda item: (item.timestamp_ms, item.sequence_number or 0), reverse=True)
+    ordered = sorted(metadata.snapshots, key=lambda item: (item.timestamp_ms, item.sequence_number or 0), reverse=True)
     return tuple(
         SnapshotFacts(
             snapshot_id=item.snapshot_id,
@@ -227,7 +227,7 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
             summary=_summary(item),
             refs=tuple(refs.get(item.snapshot_id, ())),
         )
-        for item in known
+        for item in ordered
     )
 
 
@@ -309,14 +309,14 @@ def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
             " long or string.",
         )
     parts = {spec_id: _parts(spec, nested_field.field_id) for spec_id, spec in metadata.specs().items()}
-    return TimeColumn(name, nested_field.field_id, kind, {spec_id: made for spec_id, made in parts.items() if made})
+    return TimeColumn(name, nested_field.field_id, kind, {spec_id: part for spec_id, part in parts.items() if part})
 
 
 def _parts(spec: PartitionSpec, field_id: int) -> tuple[TimePart, ...]:
     return tuple(
-        TimePart(at, _IN_ORDER.get(type(one.transform), ""), getattr(one.transform, "width", 0))
-        for at, one in enumerate(spec.fields)
-        if one.source_id == field_id
+        TimePart(at, _IN_ORDER.get(type(field.transform), ""), getattr(field.transform, "width", 0))
+        for at, field in enumerate(spec.fields)
+        if field.source_id == field_id
     )
 
 
@@ -338,7 +338,7 @@ def ground(
         key: parse_value(key, catalog.get(key, ""), settled_names) for key in ("equal-schemes", "equal-authorities")
     }
     head = metadata.current_snapshot()
-    certain = [normalise(one) for one in (table.metadata_location, head and head.manifest_list) if one]
+    certain = [normalise(path) for path in (table.metadata_location, head and head.manifest_list) if path]
     return TableLocations(
         location=location,
         places=places,
@@ -346,7 +346,7 @@ def ground(
         flink_place=normalise(metadata.properties.get("flink.manifests.location") or metadata_location(metadata)),
         writable=tuple(writable),
         partition_fields=tuple(sorted({field.name for spec in metadata.partition_specs for field in spec.fields})),
-        must_be_listed=tuple(one for one in certain if any(is_below(one, place) for place in places)),
+        must_be_listed=tuple(path for path in certain if any(is_below(path, place) for place in places)),
         same_schemes=settled["equal-schemes"],
         same_authorities=settled["equal-authorities"],
         readable=tuple(readable),
@@ -454,10 +454,10 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
     """What resolves layouts of the table under its current schema and spec."""
     schema = metadata.schema()
     columns = tuple(_sort_column(schema, field_id) for field_id in sorted(schema.field_ids))
-    known = {column.field_id: column for column in columns}
+    by_id = {column.field_id: column for column in columns}
 
     def problem_of(order: SortOrder) -> str:
-        return next((found for field in order.fields if (found := _field_problem(field, known, schema))), "")
+        return next((problem for field in order.fields if (problem := _field_problem(field, by_id, schema))), "")
 
     return Sorting(
         columns=columns,
@@ -538,8 +538,8 @@ def _word(kind: IcebergType) -> str:
     return type(kind).__name__.removesuffix("Type").lower()
 
 
-def _field_problem(field: SortField, known: Mapping[int, Column], schema: Schema) -> str:
-    column = known.get(field.source_id)
+def _field_problem(field: SortField, columns: Mapping[int, Column], schema: Schema) -> str:
+    column = columns.get(field.source_id)
     if column is None:
         return f"names field {field.source_id}, which the schema does not have"
     if column.problem:
@@ -556,14 +556,14 @@ def _field_problem(field: SortField, known: Mapping[int, Column], schema: Schema
 
 def _partition_order(metadata: TableMetadata) -> clustering.PartitionOrder:
     specs = metadata.specs()
-    known = {spec_id: _fields_in_order(metadata, spec) for spec_id, spec in specs.items()}
+    fields = {spec_id: _fields_in_order(metadata, spec) for spec_id, spec in specs.items()}
 
     def order(key: PartitionKey) -> tuple[tuple[int, SortKey], ...]:
         result: list[tuple[int, SortKey]] = []
-        for at, to_key in known[key.spec_id]:
+        for at, to_key in fields[key.spec_id]:
             value = key.partition[at]
-            made = None if value is None else to_key(value)
-            result.append((0, 0) if made is None else (1, made))
+            sort_key = None if value is None else to_key(value)
+            result.append((0, 0) if sort_key is None else (1, sort_key))
         return tuple(result)
 
     return order

@@ -51,23 +51,23 @@ def field(value: Any, key: str, kind: type[T]) -> T:
 
 def normalised(metadata: Json) -> dict[str, Any]:
     """The metadata with what old writers of format 1 leave out; its lists and maps are copies."""
-    found = dict(metadata)
-    if not found.get(_SCHEMAS):
-        schema = {"schema-id": 0, **found["schema"]}
-        found |= {_SCHEMAS: [schema], "current-schema-id": schema["schema-id"]}
-    if not found.get(_SPECS):
-        fields = [{"field-id": _FIRST_FIELD + at, **one} for at, one in enumerate(found["partition-spec"])]
-        found |= {_SPECS: [{"spec-id": 0, "fields": fields}], "default-spec-id": 0}
-    if "last-partition-id" not in found:
-        found["last-partition-id"] = max(map(_last_field, found[_SPECS]))
-    if not found.get(_ORDERS):
-        found |= {_ORDERS: [{"order-id": 0, "fields": []}], "default-sort-order-id": 0}
-    if found.get("current-snapshot-id") in (None, -1):
-        found["current-snapshot-id"] = None
-    elif not found.get("refs"):
-        found["refs"] = {_MAIN: {"snapshot-id": found["current-snapshot-id"], "type": "branch"}}
-    copies = {key: list(found.get(key) or ()) for key in _LISTS}
-    return {"last-sequence-number": 0, **found, **copies, **{key: {**(found.get(key) or {})} for key in _MAPS}}
+    result = dict(metadata)
+    if not result.get(_SCHEMAS):
+        schema = {"schema-id": 0, **result["schema"]}
+        result |= {_SCHEMAS: [schema], "current-schema-id": schema["schema-id"]}
+    if not result.get(_SPECS):
+        fields = [{"field-id": _FIRST_FIELD + at, **item} for at, item in enumerate(result["partition-spec"])]
+        result |= {_SPECS: [{"spec-id": 0, "fields": fields}], "default-spec-id": 0}
+    if "last-partition-id" not in result:
+        result["last-partition-id"] = max(map(_last_field, result[_SPECS]))
+    if not result.get(_ORDERS):
+        result |= {_ORDERS: [{"order-id": 0, "fields": []}], "default-sort-order-id": 0}
+    if result.get("current-snapshot-id") in (None, -1):
+        result["current-snapshot-id"] = None
+    elif not result.get("refs"):
+        result["refs"] = {_MAIN: {"snapshot-id": result["current-snapshot-id"], "type": "branch"}}
+    copies = {key: list(result.get(key) or ()) for key in _LISTS}
+    return {"last-sequence-number": 0, **result, **copies, **{key: {**(result.get(key) or {})} for key in _MAPS}}
 
 
 #: Requirements of a number: the metadata's field, and its name in words. The requirement's field is its type's.
@@ -95,9 +95,9 @@ def require(metadata: Json, requirements: Iterable[Json]) -> None:
             case "assert-create":
                 problem = "table already exists"
             case "assert-table-uuid":
-                wanted, known = field(requirement, "uuid", str), str(metadata.get("table-uuid"))
-                same = wanted.lower() == known.lower()
-                problem = "" if same else f"UUID does not match: expected {known} != {wanted}"
+                wanted, actual = field(requirement, "uuid", str), str(metadata.get("table-uuid"))
+                same = wanted.lower() == actual.lower()
+                problem = "" if same else f"UUID does not match: expected {actual} != {wanted}"
             case "assert-ref-snapshot-id":
                 problem = _ref_problem(metadata["refs"].get(field(requirement, "ref", str)), requirement)
             case kind if kind in _NUMBERS:
@@ -111,14 +111,14 @@ def require(metadata: Json, requirements: Iterable[Json]) -> None:
             raise CommitConflict(f"Requirement failed: {problem}")
 
 
-def _ref_problem(ref: Json | None, one: Json) -> str:
-    name, wanted = one["ref"], one.get("snapshot-id")
+def _ref_problem(ref: Json | None, requirement: Json) -> str:
+    name, wanted = requirement["ref"], requirement.get("snapshot-id")
     if ref is None:
         return "" if wanted is None else f"branch or tag {name} is missing, expected {wanted}"
     if wanted is None:
         return f"{ref['type']} {name} was created concurrently"
-    known = ref["snapshot-id"]
-    return "" if wanted == known else f"{ref['type']} {name} has changed: expected id {wanted} != {known}"
+    actual = ref["snapshot-id"]
+    return "" if wanted == actual else f"{ref['type']} {name} has changed: expected id {wanted} != {actual}"
 
 
 class _Draft:
@@ -142,13 +142,13 @@ class _Draft:
             self.is_changed = True
 
     def snapshot(self, number: int) -> Json | None:
-        return next((one for one in self.metadata["snapshots"] if one["snapshot-id"] == number), None)
+        return next((snapshot for snapshot in self.metadata["snapshots"] if snapshot["snapshot-id"] == number), None)
 
     def present(self, key: str) -> Json:
         """The present item of the list."""
         id_key, place, words = _PARTS[key]
         wanted = self.metadata[place]
-        result: Json | None = next((one for one in self.metadata[key] if one[id_key] == wanted), None)
+        result: Json | None = next((item for item in self.metadata[key] if item[id_key] == wanted), None)
         if result is None:
             raise InvalidArgument(f"Cannot set {words} to unknown id: {wanted}")
         return result
@@ -180,19 +180,19 @@ class _Draft:
 
     def _correct_log(self) -> None:
         """Removes entries of intermediate and of removed snapshots from the log, and what is before a removed one."""
-        found, current = self.metadata, self.metadata["current-snapshot-id"]
-        passed = {one for one in self.been_current if one in self.added["snapshots"] and one != current}
+        metadata, current = self.metadata, self.metadata["current-snapshot-id"]
+        passed = {number for number in self.been_current if number in self.added["snapshots"] and number != current}
         if not passed and not self.has_removed:
             return
-        known, log = {one["snapshot-id"] for one in found["snapshots"]}, list[Json]()
-        for entry in found["snapshot-log"]:
-            if entry["snapshot-id"] not in known and self.has_removed:
+        present, log = {item["snapshot-id"] for item in metadata["snapshots"]}, list[Json]()
+        for entry in metadata["snapshot-log"]:
+            if entry["snapshot-id"] not in present and self.has_removed:
                 log.clear()
-            elif entry["snapshot-id"] in known - passed:
+            elif entry["snapshot-id"] in present - passed:
                 log.append(entry)
-        if current in known and (not log or log[-1]["snapshot-id"] != current):
+        if current in present and (not log or log[-1]["snapshot-id"] != current):
             raise InvalidArgument("Cannot set invalid snapshot log: latest entry is not the current snapshot")
-        found["snapshot-log"] = log
+        metadata["snapshot-log"] = log
 
 
 def updated(metadata: Json, updates: Iterable[Json], now_ms: int, location: str) -> dict[str, Any] | None:
@@ -241,7 +241,7 @@ def new_table(
         fields = field(item, "fields", list) if item else []
         return [{**item, "source-id": ids.get(field(item, "source-id", int), -1)} for item in fields]
 
-    fields = [{**one, "field-id": _FIRST_FIELD + at} for at, one in enumerate(of_fresh(spec))]
+    fields = [{**item, "field-id": _FIRST_FIELD + at} for at, item in enumerate(of_fresh(spec))]
     match = {key: value for key, value in properties.items() if not _RESERVED.fullmatch(key)}
     updates = (
         {"action": "upgrade-format-version", "format-version": version},
@@ -276,34 +276,34 @@ def _walk(kind: Any, path: str = "") -> Iterator[tuple[int, str, Json]]:
     """Every field below a type: its id, its full name, and `type` with what else a field of a struct has."""
     if isinstance(kind, str):
         return
-    found: list[tuple[int, str, Json]] = []
+    fields: list[tuple[int, str, Json]] = []
     match field(kind, "type", str):
         case "struct":
-            found = [(field(one, "id", int), field(one, "name", str), one) for one in field(kind, "fields", list)]
+            fields = [(field(item, "id", int), field(item, "name", str), item) for item in field(kind, "fields", list)]
         case "list":
-            found = [(field(kind, "element-id", int), "element", {"type": kind.get("element")})]
+            fields = [(field(kind, "element-id", int), "element", {"type": kind.get("element")})]
         case "map":
-            found = [(field(kind, f"{one}-id", int), one, {"type": kind.get(one)}) for one in ("key", "value")]
+            fields = [(field(kind, f"{part}-id", int), part, {"type": kind.get(part)}) for part in ("key", "value")]
         case other:
             raise InvalidArgument(f"Cannot parse type from json: {other!r:.100}")
-    for number, name, one in found:
-        yield number, path + name, one
-        yield from _walk(one.get("type"), f"{path}{name}.")
+    for number, name, item in fields:
+        yield number, path + name, item
+        yield from _walk(item.get("type"), f"{path}{name}.")
 
 
 def _columns(schema: Json) -> dict[int, tuple[str, Any]]:
-    return {number: (name, one["type"]) for number, name, one in _walk({**schema, "type": "struct"})}
+    return {number: (name, item["type"]) for number, name, item in _walk({**schema, "type": "struct"})}
 
 
 def _checked(schema: Json, version: int) -> dict[str, Any]:
     """The schema, as a struct. Raises InvalidArgument for one that no table of that format can have."""
     struct, names, ids = {**schema, "type": "struct"}, set[str](), set[int]()
-    for number, name, one in _walk(struct):
+    for number, name, item in _walk(struct):
         if name in names or number in ids:
             raise InvalidArgument(f"Invalid schema: multiple fields for name {name} or id {number}")
         names.add(name)
         ids.add(number)
-        kind, default, problem = one.get("type"), one.get("initial-default"), ""
+        kind, default, problem = item.get("type"), item.get("initial-default"), ""
         if isinstance(kind, str):
             match = _TYPE.fullmatch(kind)
             if match is None:
@@ -325,7 +325,7 @@ def _fresh(kind: Any, ids: dict[int, int]) -> Any:
         return kind
     inner = [key for key in ("element", "key", "value") if key in kind]
     new: dict[str, Any] = {f"{key}-id": ids.setdefault(kind[f"{key}-id"], len(ids) + 1) for key in inner}
-    fields = [{**one, "id": ids.setdefault(one["id"], len(ids) + 1)} for one in kind.get("fields", ())]
+    fields = [{**item, "id": ids.setdefault(item["id"], len(ids) + 1)} for item in kind.get("fields", ())]
     if kind["type"] == "struct":
         new["fields"] = [{**field, "type": _fresh(field["type"], ids)} for field in fields]
     return {**kind, **new, **{key: _fresh(kind[key], ids) for key in inner}}
@@ -334,15 +334,15 @@ def _fresh(kind: Any, ids: dict[int, int]) -> Any:
 def _plain(value: Any) -> Any:
     """The value without fields that are null, to compare two."""
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items() if one is not None}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def _add(draft: _Draft, key: str, item: Json, same: Json | None, first: int) -> None:
     """Add the item under the next id from `first` on; the same one keeps its id."""
     id_key, last = _PARTS[key][0], draft.last[key]
     if same is None:
-        number = max((first, *(one[id_key] + 1 for one in draft.metadata[key])))
+        number = max((first, *(item[id_key] + 1 for item in draft.metadata[key])))
         draft.metadata[key].append({**item, id_key: number})
         draft.added[key].append(number)
         draft.last[key], draft.is_changed = number, True
@@ -367,17 +367,17 @@ def _remove(key: str, draft: _Draft, update: Json) -> None:
     going = set(field(update, f"{id_key}s", list))
     if draft.metadata[place] in going:
         raise InvalidArgument(f"Cannot remove the {words}")
-    draft.metadata[key] = [one for one in draft.metadata[key] if one[id_key] not in going]
+    draft.metadata[key] = [item for item in draft.metadata[key] if item[id_key] not in going]
     draft.is_changed |= bool(going)
 
 
 def _add_schema(draft: _Draft, update: Json) -> None:
     schema = _checked(field(update, "schema", dict), draft.version)
 
-    def key(one: Json) -> Any:
-        return _plain(one["fields"]), set(one.get("identifier-field-ids") or ())
+    def key(item: Json) -> Any:
+        return _plain(item["fields"]), set(item.get("identifier-field-ids") or ())
 
-    same = next((one for one in draft.metadata[_SCHEMAS] if key(one) == key(schema)), None)
+    same = next((item for item in draft.metadata[_SCHEMAS] if key(item) == key(schema)), None)
     _add(draft, _SCHEMAS, schema, same, draft.metadata["current-schema-id"])
     draft.put("last-column-id", max((draft.metadata["last-column-id"], *_columns(schema))))
 
@@ -395,26 +395,27 @@ _SOURCES = {
 def _require_sources(schema: Json, item: Json, verb: str) -> None:
     """Raise InvalidArgument unless each field is made of columns with a primitive type; void ones may lack theirs."""
     columns = _columns(schema)
-    for one in item["fields"]:
-        for source in one.get("source-ids") or [field(one, "source-id", int)]:
-            if field(one, "transform", str) == "void":
+    for part in item["fields"]:
+        for source in part.get("source-ids") or [field(part, "source-id", int)]:
+            if field(part, "transform", str) == "void":
                 continue
             if source not in columns:
-                raise InvalidArgument(f"Cannot find source column for {verb} field: {one}")
-            (name, kind), transform = columns[source], one["transform"].partition("[")[0]
+                raise InvalidArgument(f"Cannot find source column for {verb} field: {part}")
+            (name, kind), transform = columns[source], part["transform"].partition("[")[0]
             if not isinstance(kind, str) or not re.fullmatch(_SOURCES.get(transform, ".*"), kind):
-                raise InvalidArgument(f"Invalid source type {kind!r:.100} of {name} for transform: {one['transform']}")
+                raise InvalidArgument(f"Invalid source type {kind!r:.100} of {name} for transform: {part['transform']}")
 
 
 def _last_field(spec: Json) -> int:
-    return max((one["field-id"] for one in spec["fields"]), default=_FIRST_FIELD - 1)
+    return max((item["field-id"] for item in spec["fields"]), default=_FIRST_FIELD - 1)
 
 
 def _add_spec(draft: _Draft, update: Json) -> None:
     spec = field(update, "spec", dict)
     given = enumerate(field(spec, "fields", list))
     fields = [
-        {**one, "field-id": _FIRST_FIELD + at if one.get("field-id") is None else one["field-id"]} for at, one in given
+        {**item, "field-id": _FIRST_FIELD + at if item.get("field-id") is None else item["field-id"]}
+        for at, item in given
     ]
     _require_sources(draft.present(_SCHEMAS), {"fields": fields}, "partition")
     if len({field(item, "name", str) for item in fields}) < len(fields):
@@ -424,10 +425,10 @@ def _add_spec(draft: _Draft, update: Json) -> None:
     ]:
         raise InvalidArgument(f"Spec does not use sequential IDs that are required in v1: {fields}")
 
-    def key(one: Json) -> Any:
-        return [(each.get("source-id"), each["transform"], each["name"]) for each in one["fields"]]
+    def key(spec: Json) -> Any:
+        return [(part.get("source-id"), part["transform"], part["name"]) for part in spec["fields"]]
 
-    same = next((one for one in draft.metadata[_SPECS] if key(one) == key({"fields": fields})), None)
+    same = next((item for item in draft.metadata[_SPECS] if key(item) == key({"fields": fields})), None)
     _add(draft, _SPECS, {**spec, "fields": fields}, same, 0)
     if same is None:
         last = _last_field({"fields": fields})
@@ -438,7 +439,7 @@ def _add_sort_order(draft: _Draft, update: Json) -> None:
     order = field(update, "sort-order", dict)
     fields = field(order, "fields", list)
     _require_sources(draft.present(_SCHEMAS), order, "sort")
-    same = next((one for one in draft.metadata[_ORDERS] if _plain(one["fields"]) == _plain(fields)), None)
+    same = next((item for item in draft.metadata[_ORDERS] if _plain(item["fields"]) == _plain(fields)), None)
     if same is None and not fields:  # no order has the id 0 everywhere
         draft.metadata[_ORDERS].insert(0, {"order-id": 0, "fields": []})
         draft.added[_ORDERS], draft.last[_ORDERS], draft.is_changed = [*draft.added[_ORDERS], 0], 0, True
@@ -447,7 +448,7 @@ def _add_sort_order(draft: _Draft, update: Json) -> None:
 
 
 def _add_snapshot(draft: _Draft, update: Json) -> None:
-    snapshot, found = field(update, "snapshot", dict), draft.metadata
+    snapshot, metadata = field(update, "snapshot", dict), draft.metadata
     number, problem = field(snapshot, "snapshot-id", int), ""
     field(snapshot, "timestamp-ms", int)
     draft.present(_SCHEMAS)
@@ -455,21 +456,21 @@ def _add_snapshot(draft: _Draft, update: Json) -> None:
         raise InvalidArgument(f"Snapshot already exists for id: {number}")
     if draft.version > 1:
         field(snapshot, "manifest-list", str)
-        sequence, last = field(snapshot, "sequence-number", int), found["last-sequence-number"]
+        sequence, last = field(snapshot, "sequence-number", int), metadata["last-sequence-number"]
         if sequence <= last and snapshot.get("parent-snapshot-id") is not None:
             problem = f"Cannot add snapshot with sequence number {sequence} older than last sequence number {last}"
         # One that replaces the table may be older. The table's number stays then: Java lets it go back.
-        found["last-sequence-number"] = max(sequence, last)
+        metadata["last-sequence-number"] = max(sequence, last)
     if draft.version >= _ROW_LINEAGE:
         if snapshot.get("first-row-id") is None:
             raise InvalidArgument("Cannot add a snapshot: first-row-id is null")
-        first, following = field(snapshot, "first-row-id", int), found.get("next-row-id") or 0
+        first, following = field(snapshot, "first-row-id", int), metadata.get("next-row-id") or 0
         if first < following:
             problem = f"Cannot add a snapshot, first-row-id is behind table next-row-id: {first} < {following}"
-        found["next-row-id"] = first + field(snapshot, "added-rows", int)  # Java gives ids twice after a gap
+        metadata["next-row-id"] = first + field(snapshot, "added-rows", int)  # Java gives ids twice after a gap
     if problem:
         raise CommitConflict(f"Validation failed, please retry: {problem}")
-    found["snapshots"].append(snapshot)
+    metadata["snapshots"].append(snapshot)
     draft.added["snapshots"].append(number)
     draft.is_changed = True
 
@@ -477,7 +478,7 @@ def _add_snapshot(draft: _Draft, update: Json) -> None:
 def _set_ref(draft: _Draft, update: Json) -> None:
     name, number, kind = field(update, "ref-name", str), field(update, "snapshot-id", int), field(update, "type", str)
     ref: dict[str, Any] = {"snapshot-id": number, "type": kind.lower()}
-    found = draft.metadata
+    metadata = draft.metadata
     for key in ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"):
         if update.get(key) is not None:
             if ref["type"] == "tag" and key != "max-ref-age-ms":
@@ -485,7 +486,7 @@ def _set_ref(draft: _Draft, update: Json) -> None:
             ref[key] = field(update, key, int)
             if ref[key] <= 0:
                 raise InvalidArgument(f"{key} must be greater than 0: {ref[key]}")
-    if _plain(found["refs"].get(name)) == ref:
+    if _plain(metadata["refs"].get(name)) == ref:
         return
     if (snapshot := draft.snapshot(number)) is None:
         raise InvalidArgument(f"Cannot set {name} to unknown snapshot: {number}")
@@ -494,11 +495,11 @@ def _set_ref(draft: _Draft, update: Json) -> None:
             f"Cannot set {name} to a {kind:.20}, it must be a branch{'' if name == _MAIN else ' or tag'}"
         )
     if name == _MAIN:
-        found["current-snapshot-id"] = number
+        metadata["current-snapshot-id"] = number
         draft.been_current.append(number)
         at_ms = snapshot["timestamp-ms"] if number in draft.added["snapshots"] else draft.now_ms
-        found["snapshot-log"].append({"timestamp-ms": at_ms, "snapshot-id": number})
-    found["refs"][name] = ref
+        metadata["snapshot-log"].append({"timestamp-ms": at_ms, "snapshot-id": number})
+    metadata["refs"][name] = ref
     draft.is_changed = True
 
 
@@ -510,15 +511,15 @@ def _remove_ref(draft: _Draft, update: Json) -> None:
 
 
 def _remove_snapshots(draft: _Draft, update: Json) -> None:
-    going, found = set(field(update, "snapshot-ids", list)), draft.metadata
-    kept = [one for one in found["snapshots"] if one["snapshot-id"] not in going]
-    if len(kept) == len(found["snapshots"]):
+    going, metadata = set(field(update, "snapshot-ids", list)), draft.metadata
+    rest = [item for item in metadata["snapshots"] if item["snapshot-id"] not in going]
+    if len(rest) == len(metadata["snapshots"]):
         return
-    found["snapshots"] = kept
+    metadata["snapshots"] = rest
     draft.is_changed = draft.has_removed = True
     for key in ("statistics", "partition-statistics"):
-        found[key] = [one for one in found[key] if one["snapshot-id"] not in going]
-    for name in [name for name, ref in found["refs"].items() if draft.snapshot(ref["snapshot-id"]) is None]:
+        metadata[key] = [item for item in metadata[key] if item["snapshot-id"] not in going]
+    for name in [name for name, ref in metadata["refs"].items() if draft.snapshot(ref["snapshot-id"]) is None]:
         _remove_ref(draft, {"ref-name": name})
 
 

@@ -195,10 +195,10 @@ def chooser(metadata: TableMetadata, text: str, *, widely: bool = False) -> Call
         raise InvalidArgument(f"the condition {briefly(text, 100)!r} is malformed: {error}", hint=GRAMMAR) from error
     leaves = _predicates(rewrite_not(expression))
     specs = metadata.specs()
-    deciding = [one for one, spec in specs.items() if all(_tells(spec, schema, leaf) for leaf in leaves)]
+    deciding = [spec_id for spec_id, spec in specs.items() if all(_tells(spec, schema, leaf) for leaf in leaves)]
     if not deciding:
         raise _untold(text, metadata, leaves)
-    tests = {one: partition_test(metadata, specs[one], expression) for one in (specs if widely else deciding)}
+    tests = {item: partition_test(metadata, specs[item], expression) for item in (specs if widely else deciding)}
     return lambda key: tests[key.spec_id](key.partition) if key.spec_id in tests else widely
 
 

@@ -61,8 +61,8 @@ def refuse_unmodelled(text: str | bytes) -> None:
 def _refuse(text: str | bytes, *, is_lost: bool) -> None:
     # Other flaws of the metadata are reported when its model is made.
     with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        found = json.loads(text)
-        metadata = found.get("metadata", found)
+        content = json.loads(text)
+        metadata = content.get("metadata", content)
         if metadata["format-version"] in _FORMATS:
             _refuse_encryption(metadata)
             _refuse_several_columns(metadata)
@@ -72,12 +72,14 @@ def _refuse(text: str | bytes, *, is_lost: bool) -> None:
 
 
 def _refuse_encryption(metadata: _Json) -> None:
-    keyed = next((one["snapshot-id"] for one in metadata.get("snapshots") or () if one.get("key-id") is not None), None)
+    keyed = next(
+        (item["snapshot-id"] for item in metadata.get("snapshots") or () if item.get("key-id") is not None), None
+    )
     if not metadata.get("encryption-keys") and keyed is None:
         return
-    what = "the metadata has encryption-keys" if keyed is None else f"snapshot {keyed} has a key-id"
+    reason = "the metadata has encryption-keys" if keyed is None else f"snapshot {keyed} has a key-id"
     raise TableRefused(
-        f"the table is encrypted: {what}", reason="encryption", hint="Encrypted tables can't be optimized yet."
+        f"the table is encrypted: {reason}", reason="encryption", hint="Encrypted tables can't be optimized yet."
     )
 
 
@@ -231,16 +233,16 @@ def lost_key(text: str, metadata: TableMetadata) -> str | None:
     read = {key: value for key, value in read.items() if key not in _OF_FORMAT_1}
     if read.get("current-snapshot-id") == _NO_SNAPSHOT:
         del read["current-snapshot-id"]
-    lists = ((name, known, read.pop(name, None) or ()) for name, known in _LISTS.items())
-    found = (_unknown(name, items, known) for name, known, items in lists)
-    return next((one for one in found if one is not None), None) or _lost(read, written, "")
+    lists = ((name, keys, read.pop(name, None) or ()) for name, keys in _LISTS.items())
+    problems = (_unknown(name, items, keys) for name, keys, items in lists)
+    return next((problem for problem in problems if problem is not None), None) or _lost(read, written, "")
 
 
-def _unknown(name: str, items: Iterable[Mapping[str, Any]], known: frozenset[str]) -> str | None:
+def _unknown(name: str, items: Iterable[Mapping[str, Any]], keys: frozenset[str]) -> str | None:
     """The path of a key of an item that its model does not have."""
     for at, item in enumerate(items):
-        if not item.keys() <= known:
-            for key in sorted(item.keys() - known):
+        if not item.keys() <= keys:
+            for key in sorted(item.keys() - keys):
                 if item[key] is not None:
                     return f"{name}[{at}].{key}"
         if _BLOBS in item and (inner := _unknown(f"{name}[{at}].{_BLOBS}", item[_BLOBS] or (), _BLOB_KEYS)):
@@ -260,8 +262,8 @@ def _lost(read: Any, written: Any, path: str) -> str | None:
             if (result := _lost(value, written[key], inner)) is not None:
                 return result
     elif isinstance(read, list) and isinstance(written, list):
-        for at, (one, other) in enumerate(zip(read, written, strict=False)):
-            if (result := _lost(one, other, f"{path}[{at}]")) is not None:
+        for at, (item, other) in enumerate(zip(read, written, strict=False)):
+            if (result := _lost(item, other, f"{path}[{at}]")) is not None:
                 return result
     return None
 
@@ -381,19 +383,19 @@ class _NamingFileIO(ConfinedFileIO):
         return super().new_input(location)
 
 
-def _confined(made: FileIO | None) -> FileIO | None:
+def _confined(file_io: FileIO | None) -> FileIO | None:
     grant = _grant.get()
-    if made is None or grant is None:
-        return made
-    return _NamingFileIO(made, grant.prefixes, grant.prefixes, remote=not grant.strict, way_out=grant.way_out)
+    if file_io is None or grant is None:
+        return file_io
+    return _NamingFileIO(file_io, grant.prefixes, grant.prefixes, remote=not grant.strict, way_out=grant.way_out)
 
 
-def confined(made: FileIO) -> FileIO:
+def confined(file_io: FileIO) -> FileIO:
     """The FileIO, confined if called within `confined_to`."""
-    return _confined(made) or made
+    return _confined(file_io) or file_io
 
 
-def only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
+def only(names: frozenset[str], load: Callable[..., Any], noun: str, *, allowable: bool = False) -> Callable[..., Any]:
     """The loading function restricted to these names: a table's properties or a server's answer must not run code. With
     `allowable`, also for the names given to `allow_classes`."""
     way_out = "; an administrator may name it under allowed-classes in amoro.yaml" if allowable else ""
@@ -401,7 +403,7 @@ def only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowabl
     def guarded(name: str, *arguments: Any) -> Any:
         if name not in names and not (allowable and name in _allowed):
             raise TableRefused(
-                f"{what} {name} is not one of pyiceberg's own and is not imported",
+                f"{noun} {name} is not one of pyiceberg's own and is not imported",
                 reason="foreign-code",
                 hint=f"Allowed are: {', '.join(sorted(names))}{way_out}.",
             )

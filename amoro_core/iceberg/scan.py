@@ -160,7 +160,7 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
 def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str], way_out: str) -> None:
     """Like `refuse_outside`, mostly by the directories alone, of which there are few."""
     directories = dict.fromkeys(directory for part in parts for directory in part.shape.directories)
-    odd = [one for part in parts for one in part.shape.odd]
+    odd = [path for part in parts for path in part.shape.odd]
     try:
         places = require_all_within(directories, read_locations, "read", way_out)
         require_all_real(_local(places), read_locations, "read", way_out)

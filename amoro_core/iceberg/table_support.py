@@ -107,10 +107,10 @@ def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
 def refuse_foreign_files(parts: Iterable[Paths]) -> None:
     """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table, which
     may be registered in a catalog without its properties."""
-    known = list(parts)
-    files = sum(len(part.array) for part in known)
-    count = sum(part.shape.mixed for part in known)
-    first = next((part.shape.first_mixed for part in known if part.shape.mixed), None)
+    columns = list(parts)
+    files = sum(len(part.array) for part in columns)
+    count = sum(part.shape.mixed for part in columns)
+    first = next((part.shape.first_mixed for part in columns if part.shape.mixed), None)
     if count and 2 * count >= files:
         raise TableRefused(
             f"{count} of {files} data files are named as those of Amoro's Mixed format, such as {first}",
@@ -122,18 +122,18 @@ def refuse_foreign_files(parts: Iterable[Paths]) -> None:
 def _mixed(properties: Mapping[str, str]) -> TableRefused | None:
     named = properties.get(_TABLE_FORMAT, "")
     store = properties.get(_STORE, "").strip().lower()
-    if what := _OTHER_FORMATS.get(named.strip().upper().replace("-", "_")):
-        said = f"it is {what}: {_TABLE_FORMAT}={named}"
+    if other := _OTHER_FORMATS.get(named.strip().upper().replace("-", "_")):
+        problem = f"it is {other}: {_TABLE_FORMAT}={named}"
     elif store in _STORES:
-        said = f"it is a {store} store of Amoro's Mixed format: {_STORE}={properties[_STORE]}"
+        problem = f"it is a {store} store of Amoro's Mixed format: {_STORE}={properties[_STORE]}"
     elif properties.get(_MIXED_HIVE, "").strip().lower() == "true":
-        said = f"it is {_OTHER_FORMATS['MIXED_HIVE']}: {_MIXED_HIVE}={properties[_MIXED_HIVE]}"
+        problem = f"it is {_OTHER_FORMATS['MIXED_HIVE']}: {_MIXED_HIVE}={properties[_MIXED_HIVE]}"
     else:
         return None
-    if store == "change" and _STORE not in said:
-        said += f", its change store ({_STORE}={properties[_STORE]})"
+    if store == "change" and _STORE not in problem:
+        problem += f", its change store ({_STORE}={properties[_STORE]})"
     return TableRefused(
-        f"the table is not a plain Iceberg table: {said}",
+        f"the table is not a plain Iceberg table: {problem}",
         reason="format",
         hint="Optimize it with the tools of its own format; here it can only be observed.",
     )
@@ -204,9 +204,9 @@ def _refuse_ids(metadata: TableMetadata) -> None:
         ("partition specs", (partition_spec.spec_id for partition_spec in metadata.partition_specs)),
         ("sort orders", (order.order_id for order in metadata.sort_orders)),
     )
-    for what, given in named:
+    for noun, given in named:
         if (twice := _twice(given)) is not None:
-            raise _refused(f"two {what} have the id {twice}")
+            raise _refused(f"two {noun} have the id {twice}")
     for schema in metadata.schemas:
         if (twice := _twice(field.field_id for field in fields_of(schema))) is not None:
             raise _refused(f"two columns of schema {schema.schema_id} have the field id {twice}")
@@ -217,7 +217,7 @@ def _refuse_ids(metadata: TableMetadata) -> None:
 
 def _twice(ids: Iterable[Item]) -> Item | None:
     """The first item that occurs more than once; None without one."""
-    return next((one for one, count in Counter(ids).items() if count > 1), None)
+    return next((id for id, count in Counter(ids).items() if count > 1), None)
 
 
 def fields_of(schema: Schema) -> Iterator[NestedField]:
@@ -242,17 +242,16 @@ def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterab
     specs, number = metadata.specs(), snapshot.sequence_number or 0
     if (twice := _twice(manifest_file.manifest_path for manifest_file in listed)) is not None:
         raise _refused(f"{snapshot.manifest_list} names the manifest {twice} twice")
-    for one in listed:
-        if one.partition_spec_id not in specs:
+    for item in listed:
+        if item.partition_spec_id not in specs:
+            spec = f"partition spec {item.partition_spec_id}, which the table lacks"
+            raise _refused(f"the manifest {item.manifest_path} is of {spec}")
+        if item.sequence_number > number:
             raise _refused(
-                f"the manifest {one.manifest_path} is of partition spec {one.partition_spec_id}, which the table lacks"
-            )
-        if one.sequence_number > number:
-            raise _refused(
-                f"the manifest {one.manifest_path} has the sequence number {one.sequence_number}, "
+                f"the manifest {item.manifest_path} has the sequence number {item.sequence_number}, "
                 f"but that of its snapshot {snapshot.snapshot_id} is {number}"
             )
-        _refuse_row_ids(metadata, one)
+        _refuse_row_ids(metadata, item)
 
 
 def _refuse_row_ids(metadata: TableMetadata, manifest: ManifestFile) -> None:
@@ -314,7 +313,7 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
 def refuse_twice_live(scan: TableScan) -> None:
     """Raise TableRefused("metadata") for a file that is live more than once: some readers return its rows twice."""
     live = LiveFiles.of(scan.files)
-    deletes = [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
+    deletes = [(normalise(delete.path), delete.identity.offset) for delete in (*live.applied, *scan.dangling)]
     both = live.ids_of(path for path, offset in deletes if not offset)
     if (delete := _twice(deletes)) is not None:
         twice: str | None = delete[0]
@@ -374,14 +373,14 @@ def _refuse_defaults(metadata: TableMetadata) -> None:
         for field in fields_of(schema):
             if field.initial_default is None:
                 continue
-            told = f"column {schema.find_column_name(field.field_id)} has the initial-default {field.initial_default!r}"
+            text = f"column {schema.find_column_name(field.field_id)} has the initial-default {field.initial_default!r}"
             if metadata.format_version < 3:
-                raise TableRefused(f"{told}, which format {metadata.format_version} does not have", reason="default")
+                raise TableRefused(f"{text}, which format {metadata.format_version} does not have", reason="default")
             try:
                 default_array(field)
             except Exception as error:  # whatever a value of a wrong type makes of the conversions
                 raise TableRefused(
-                    f"{told}, which can't be read as {field.field_type}: {error}", reason="default"
+                    f"{text}, which can't be read as {field.field_type}: {error}", reason="default"
                 ) from error
 
 
@@ -393,10 +392,10 @@ def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
         kind = schema.find_type(field_id)
         if _is_storable(kind) or isinstance(kind, UnknownType):
             continue
-        what = "without fields" if isinstance(kind, StructType) and not kind.fields else "of nothing but unknown values"
+        lack = "without fields" if isinstance(kind, StructType) and not kind.fields else "of nothing but unknown values"
         raise TableRefused(
             f"column {schema.find_column_name(field_id)} is a {type(kind).__name__.removesuffix('Type').lower()}"
-            f" {what}, which Parquet does not have",
+            f" {lack}, which Parquet does not have",
             reason="type",
         )
     try:
@@ -513,9 +512,9 @@ def _refuse_foreign_code(metadata: TableMetadata) -> None:
 
 
 def _refuse_encryption(metadata: TableMetadata) -> None:
-    if found := [key for key in _ENCRYPTION_KEYS if key in metadata.properties]:
+    if keys := [key for key in _ENCRYPTION_KEYS if key in metadata.properties]:
         raise TableRefused(
-            f"the table is encrypted: it has the property {found[0]}",
+            f"the table is encrypted: it has the property {keys[0]}",
             reason="encryption",
             hint="Encrypted tables can't be optimized yet.",
         )
@@ -536,16 +535,16 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
     if not delete.equality_ids:
         raise TableRefused(f"equality delete {delete.path} names no columns", reason="equality-ids")
     for field_id in delete.equality_ids:
-        found = find_in_history(metadata, field_id)
-        if found is None:
+        pair = find_in_history(metadata, field_id)
+        if pair is None:
             raise TableRefused(
                 f"equality delete {delete.path} names field {field_id}, which no schema of the table has",
                 reason="equality-ids",
             )
-        problem = _unusable(*found)
+        problem = _unusable(*pair)
         if problem:
             raise TableRefused(
-                f"equality delete {delete.path} names field {field_id} ({found[0].name}), {problem}",
+                f"equality delete {delete.path} names field {field_id} ({pair[0].name}), {problem}",
                 reason="equality-ids",
             )
 
@@ -553,9 +552,9 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
 def _refuse_inexact_keys(metadata: TableMetadata, delete: DeleteFile) -> None:
     """Refuse floating-point keys: bounds exclude NaN, so readers that use them skip a delete that others apply."""
     for field_id in delete.equality_ids:
-        found = find_in_history(metadata, field_id)
-        if found is not None and isinstance(found[0].field_type, FloatType | DoubleType):
-            field, schema = found
+        pair = find_in_history(metadata, field_id)
+        if pair is not None and isinstance(pair[0].field_type, FloatType | DoubleType):
+            field, schema = pair
             raise TableRefused(
                 f"equality delete {delete.path} compares column {schema.find_column_name(field_id)} of the type"
                 f" {field.field_type}, which Iceberg forbids in keys: readers disagree about what it deletes",
@@ -608,15 +607,15 @@ _Keys = tuple[list[_Key], list[_Key]]
 
 def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
     """The equality deletes that may delete rows of any of the files and that Java skips there."""
-    known: dict[tuple[int, ...], _Keys | None] = {}
+    by_ids: dict[tuple[int, ...], _Keys | None] = {}
     result: set[DeleteIdentity] = set()
     for file in files:
         for delete in file.deletes:
             if delete.kind is not DeleteKind.EQUALITY or delete.identity in result:
                 continue
-            if delete.equality_ids not in known:
-                known[delete.equality_ids] = _keys(metadata, delete.equality_ids)
-            keys = known[delete.equality_ids]
+            if delete.equality_ids not in by_ids:
+                by_ids[delete.equality_ids] = _keys(metadata, delete.equality_ids)
+            keys = by_ids[delete.equality_ids]
             if keys is not None:
                 specified, java = (_may_meet(side, file.data.metrics, delete.metrics) for side in keys)
                 if specified and not java:
@@ -628,14 +627,14 @@ def _keys(metadata: TableMetadata, field_ids: Iterable[int]) -> _Keys | None:
     """The key columns as interpreted by both sides; None if they agree whatever the bounds."""
     specified, java = list[_Key](), list[_Key]()
     for field_id in field_ids:
-        found = find_in_history(metadata, field_id)
-        if found is None:
+        pair = find_in_history(metadata, field_id)
+        if pair is None:
             return None
-        field, schema = found
+        field, schema = pair
         # Bounds of floating-point columns exclude NaN, so they rule out nothing.
         is_inexact = isinstance(field.field_type, FloatType | DoubleType)
         order = bound_key(UnknownType() if is_inexact else field.field_type)
-        is_required = all(schema.find_field(one).required for one in (field_id, *parents_of(schema, field_id)))
+        is_required = all(schema.find_field(id).required for id in (field_id, *parents_of(schema, field_id)))
         specified.append(_Key(field_id, not is_required, order))
         java_order = _with_sign if isinstance(field.field_type, UUIDType) else order
         java.append(_Key(field_id, not field.required, java_order))

@@ -71,13 +71,13 @@ class Names:
         numbers, order = self._sorted
         wanted = np.array([hash(name) for name in names], np.int64)
         first, behind = (np.searchsorted(numbers, wanted, side) for side in ("left", "right"))
-        found = [
+        pairs = [
             (file, at)
             for at in np.flatnonzero(behind > first).tolist()
             for file in order[first[at] : behind[at]].tolist()
             if self._name(file) == names[at]
         ]
-        both = np.array(found, np.int64).reshape(-1, 2)
+        both = np.array(pairs, np.int64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
     def parts_of(self, ids: Ids) -> list[int]:
@@ -177,8 +177,8 @@ class PackedMetrics(ColumnMetrics):
             raise AttributeError(name)
         at = 0
         for name_, read in _FIELDS.items():
-            found, at = _read_map(self.packed, at, read)
-            object.__setattr__(self, name_, found)
+            values, at = _read_map(self.packed, at, read)
+            object.__setattr__(self, name_, values)
         return object.__getattribute__(self, name)
 
     def __eq__(self, other: object) -> bool:
@@ -196,14 +196,14 @@ def pack_metrics(metrics: ColumnMetrics) -> bytes:
     return b"".join(pack_map(getattr(metrics, field)) for field in _FIELDS)
 
 
-def pack_map(found: Mapping[int, Any] | None) -> bytes:
+def pack_map(values: Mapping[int, Any] | None) -> bytes:
     """The map in the form that `PackedMap` takes; None is packed as an empty one."""
-    if isinstance(found, PackedMap):
-        return found.packed
-    if not found:
+    if isinstance(values, PackedMap):
+        return values.packed
+    if not values:
         return _NONE
-    pairs = (_number(key) + _value(value) for key, value in found.items())
-    return b"".join((_number(len(found)), *pairs, _NONE))
+    pairs = (_number(key) + _value(value) for key, value in values.items())
+    return b"".join((_number(len(values)), *pairs, _NONE))
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
@@ -214,7 +214,7 @@ def pack_numbers(numbers: Sequence[int]) -> bytes:
 def unpack_numbers(packed: bytes) -> tuple[int, ...]:
     """What `pack_numbers` packed."""
     if packed.isascii():  # each in one byte
-        return tuple([(one >> 1) ^ -(one & 1) for one in packed])
+        return tuple([(number >> 1) ^ -(number & 1) for number in packed])
     result, at = [], 0
     while at < len(packed):
         number, at = read_number(packed, at)
@@ -335,8 +335,8 @@ class DataColumns:
     @cached_property
     def copied(self) -> Mask:
         """Which files are named as copies of small row groups."""
-        found = [part.once(_copied) for part in self.parts]
-        return np.concatenate([np.empty(0, np.bool_), *found])
+        copied = [part.once(_copied) for part in self.parts]
+        return np.concatenate([np.empty(0, np.bool_), *copied])
 
     @cached_property
     def _starts(self) -> Numbers:
@@ -349,14 +349,14 @@ class DataColumns:
             return self.paths.take(pa.array(ids))
         # Arrow takes from many chunks by copying all of them first.
         starts = self._starts
-        which = np.searchsorted(starts, ids, "right") - 1
-        order = np.argsort(which, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(which[order])) + 1) if len(ids) else []
-        chunks = [(int(which[group[0]]), group) for group in groups]
-        taken = [self.paths.chunk(at).take(pa.array(ids[group] - starts[at])) for at, group in chunks]
+        owners = np.searchsorted(starts, ids, "right") - 1
+        order = np.argsort(owners, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(owners[order])) + 1) if len(ids) else []
+        chunks = [(int(owners[group[0]]), group) for group in groups]
+        values = [self.paths.chunk(at).take(pa.array(ids[group] - starts[at])) for at, group in chunks]
         back = np.empty(len(ids), np.int64)
         back[order] = np.arange(len(ids))
-        return pa.chunked_array(taken, pa.string()).take(pa.array(back))
+        return pa.chunked_array(values, pa.string()).take(pa.array(back))
 
     def order(self) -> npt.NDArray[np.int64]:
         """The files' indexes by sequence number and path."""
@@ -396,7 +396,7 @@ class ColumnPart:
 
     @cached_property
     def columns(self) -> Mapping[str, pa.Array]:
-        return {one.name: self.batch.column(one.name) for one in SCHEMA}
+        return {field.name: self.batch.column(field.name) for field in SCHEMA}
 
     @cached_property
     def paths(self) -> Paths:
@@ -424,7 +424,7 @@ class OpenPart:
 
     def ended(self) -> ColumnPart:
         """The files in columns, a few hundred bytes each."""
-        arrays = [pa.array(getattr(self, one.name), one.type) for one in SCHEMA]
+        arrays = [pa.array(getattr(self, field.name), field.type) for field in SCHEMA]
         return ColumnPart(tuple(self.codes), pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
 
 
@@ -475,7 +475,7 @@ class Gathering:
             self.end_part()
         parts, self._done = self._done, []
         paths, self._paths = tuple(self._paths), []
-        packed = {one.name: pa.chunked_array([part[one.name] for part in parts], one.type) for one in SCHEMA}
+        packed = {field.name: pa.chunked_array([part[field.name] for part in parts], field.type) for field in SCHEMA}
         numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
         formats = packed.pop("formats").to_numpy()
         places = tuple(self._codes)

@@ -65,8 +65,8 @@ class EqualityIndex:
         last = np.full(len(columns.places), self.everywhere.last, np.int64)
         for place, here in self.by_place.items():
             last[place] = max(last[place], here.last)
-        found = last[columns.place]
-        return np.where(found > columns.numbers, found, _NONE)
+        numbers = last[columns.place]
+        return np.where(numbers > columns.numbers, numbers, _NONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,8 @@ class LiveFiles(Sequence[ScannedFile]):
         deletes = dict.fromkeys(delete for file in files for delete in file.deletes)
         ordered = tuple(sorted(deletes, key=lambda item: (item.sequence_number, *item.identity[:2])))
         ids = {delete: at for at, delete in enumerate(ordered)}
-        found = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
-        pairs = paired(np.array(found, np.int64).reshape(-1, 2))
+        links = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
+        pairs = paired(np.array(links, np.int64).reshape(-1, 2))
         return cls(columns_of(file.data for file in files), ordered, EqualityIndex(), pairs, by_rows=True)
 
     def __len__(self) -> int:
@@ -156,7 +156,7 @@ class LiveFiles(Sequence[ScannedFile]):
         """The files at those indexes of the columns, in the given order."""
         columns = self.columns
         asked = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
-        for at, place, number, position, by_row in zip(*(one.tolist() for one in asked), strict=True):
+        for at, place, number, position, by_row in zip(*(column.tolist() for column in asked), strict=True):
             own = self.pairs.of(at) if by_row else [position] if position != _NONE else []
             yield ScannedFile(columns.row(at), self._deletes(self._equality.newer_than(place, number), own))
 
@@ -170,9 +170,9 @@ class LiveFiles(Sequence[ScannedFile]):
         if self.homes is None:
             return None
         parts = self.columns.names.parts_of(self.ids_of(paths))
-        known = self.homes.deletes
+        by_key = self.homes.deletes
         return frozenset(
-            (*(self.homes.parts[at] for at in parts), *(one for key in deletes for one in known.get(key, ())))
+            (*(self.homes.parts[at] for at in parts), *(home for key in deletes for home in by_key.get(key, ())))
         )
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
@@ -185,8 +185,8 @@ class LiveFiles(Sequence[ScannedFile]):
             yield from (self.deletes[at] for at in newer)
         if self._by_rows:
             for at, number in zip(ids.tolist(), above.tolist(), strict=True):
-                own = (self.deletes[one] for one in self.pairs.of(at))
-                yield from (one for one in own if one.kind is DeleteKind.EQUALITY and one.sequence_number > number)
+                own = (self.deletes[delete] for delete in self.pairs.of(at))
+                yield from (item for item in own if item.kind is DeleteKind.EQUALITY and item.sequence_number > number)
 
     def deletes_of(self, ids: Ids) -> Iterator[DeleteFile]:
         """The deletes that apply to any of the files; some may repeat."""
@@ -260,16 +260,16 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def _deletes(self, equality: tuple[int, ...], own: list[int]) -> tuple[DeleteFile, ...]:
         if own:
-            return tuple(self.deletes[one] for one in sorted((*equality, *own)))
+            return tuple(self.deletes[delete] for delete in sorted((*equality, *own)))
         # Many files have the same equality deletes: the tuples are shared.
         if equality not in self._shared:
-            self._shared[equality] = tuple(self.deletes[one] for one in sorted(equality))
+            self._shared[equality] = tuple(self.deletes[delete] for delete in sorted(equality))
         return self._shared[equality]
 
 
-def paired(*found: Ids) -> Pairs:
+def paired(*parts: Ids) -> Pairs:
     """The pairs of a file and a delete, from arrays with two columns, in any order."""
-    both = np.concatenate((np.empty((0, 2), np.int64), *found)).astype(np.int32)
+    both = np.concatenate((np.empty((0, 2), np.int64), *parts)).astype(np.int32)
     order = np.lexsort((both[:, 1], both[:, 0]))
     return Pairs(both[order, 0], both[order, 1])
 

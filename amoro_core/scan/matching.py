@@ -63,16 +63,16 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
         if delete.kind is DeleteKind.POSITION and (named := delete.named_file) is not None:
             by_name.setdefault(normalise(named), []).append(at)
     names = list(by_name)
-    found: list[_Pair] = []
+    pairs: list[_Pair] = []
     for file, name in zip(*(ids.tolist() for ids in columns.names.find(names)), strict=True) if names else ():
         number = columns.numbers[file]
-        found += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
-    return np.array(found, np.int64).reshape(-1, 2)
+        pairs += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
-def _without_replaced(deletes: Sequence[DeleteFile], *found: Ids) -> Ids:
+def _without_replaced(deletes: Sequence[DeleteFile], *parts: Ids) -> Ids:
     """The pairs without position delete files of data files that a vector applies to: it holds their positions."""
-    pairs = np.concatenate((np.empty((0, 2), np.int64), *found))
+    pairs = np.concatenate((np.empty((0, 2), np.int64), *parts))
     is_vector = np.array([delete_file.is_vector for delete_file in deletes], np.bool_)
     if not is_vector.any():
         return pairs
@@ -156,9 +156,9 @@ class _Names:
         return result
 
     @staticmethod
-    def _mark(found: Mask, spelling: tuple[list[bytes], Ids], low: bytes, high: bytes) -> None:
+    def _mark(mask: Mask, spelling: tuple[list[bytes], Ids], low: bytes, high: bytes) -> None:
         names, order = spelling
-        found[order[bisect_left(names, low) : bisect_right(names, high)]] = True
+        mask[order[bisect_left(names, low) : bisect_right(names, high)]] = True
 
 
 def _sorted(paths: Sequence[str]) -> tuple[list[bytes], Ids]:

@@ -90,17 +90,17 @@ def _place(file: DataFile | DeleteFile) -> _Place:
 
 def _applicable(file: DataFile, index: _Index) -> tuple[DeleteFile, ...]:
     place, number = _place(file), file.sequence_number
-    found = [*index.everywhere.newer_than(number), *index.equality.get(place, _NONE).newer_than(number)]
+    deletes = [*index.everywhere.newer_than(number), *index.equality.get(place, _NONE).newer_than(number)]
     own = index.single.get(normalise(file.path), _NONE).not_older_than(number)
     vectors = [delete for delete in own if delete.is_vector]
     for delete in vectors or own:
         _refuse_elsewhere(file, delete)
     if vectors:
         # A vector holds all positions of its file: position delete files don't apply beside it.
-        return tuple(sorted((*found, *vectors), key=_order))
+        return tuple(sorted((*deletes, *vectors), key=_order))
     shared = index.position.get(place, _NONE).not_older_than(number)
-    found += [*own, *(delete for delete in shared if _within(file.path, delete.path_bounds))]
-    return tuple(sorted(found, key=_order))
+    deletes += [*own, *(delete for delete in shared if _within(file.path, delete.path_bounds))]
+    return tuple(sorted(deletes, key=_order))
 
 
 def _refuse_elsewhere(file: DataFile, delete: DeleteFile) -> None:

@@ -81,10 +81,10 @@ def _outside(files: LiveFiles, stays: Mask, candidates: Iterable[DeleteFile]) ->
 def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place, int]]:
     """The lowest sequence number of the files in each place that has some."""
     columns, highest = files.columns, numbers.max(initial=0)
-    which = columns.place[ids]
+    places_of = columns.place[ids]
     least = np.full(len(columns.places), highest, np.int64)
-    np.minimum.at(least, which, numbers)
-    places = np.flatnonzero(np.bincount(which, minlength=len(columns.places)))
+    np.minimum.at(least, places_of, numbers)
+    places = np.flatnonzero(np.bincount(places_of, minlength=len(columns.places)))
     return ((columns.places[at], int(least[at])) for at in places.tolist())
 
 
@@ -127,7 +127,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
             converted.add(data)
     candidates = _candidates(groups, files, scan.dangling, sequence_number)
     # Vectors of rewritten files, of whatever number: whose rows follow into the outputs has read them.
-    candidates |= {one.numbered: one for one in files.deletes_of(files.ids_of(rewritten)) if one.is_vector}
+    candidates |= {delete.numbered: delete for delete in files.deletes_of(files.ids_of(rewritten)) if delete.is_vector}
     outside = _outside(files, stays, candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
@@ -157,11 +157,11 @@ def needed_outside(files: LiveFiles, stays: Mask, deletes: Iterable[DeleteFile])
 
 
 def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterable[str]) -> tuple[DeleteFile, ...]:
-    files, found = LiveFiles.of(scan.files), {delete.numbered: delete for delete in candidates}
+    files, by_number = LiveFiles.of(scan.files), {delete.numbered: delete for delete in candidates}
     stays = np.ones(len(files), np.bool_)
     stays[files.ids_of(removed)] = False
-    outside = _outside(files, stays, found.values())
-    return tuple(found[key] for key in sorted(found) if not outside.needs(found[key]))
+    outside = _outside(files, stays, by_number.values())
+    return tuple(by_number[key] for key in sorted(by_number) if not outside.needs(by_number[key]))
 
 
 def _idle_marks(
@@ -179,7 +179,7 @@ def _idle_marks(
         hidden = (delete for delete in deletes if _is_hidden(delete, scanned.data))
     # A delete that names a file is never folded into a mark.
     folded = (delete for delete in scanned.deletes if delete.named_file is None)
-    carried = (one for one in folded if one.sequence_number <= scanned.carried_through)
+    carried = (delete for delete in folded if delete.sequence_number <= scanned.carried_through)
     if all(delete.numbered in going for delete in (*carried, *hidden)):
         yield from marks
 

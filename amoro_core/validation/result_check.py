@@ -39,9 +39,9 @@ def lineage_problems(  # noqa: C901 - one pass over inputs and outputs
         rescanned[given.data.path].data if given.data.path in rescanned else given.data
         for given in group.work.rewritten
     ]
-    for given, found in zip(group.work.rewritten, inputs, strict=True):
-        if found.first_row_id != given.data.first_row_id:
-            yield f"the first row id of {found.path} is {row_id_text(found)}, planned was {row_id_text(given.data)}"
+    for given, actual in zip(group.work.rewritten, inputs, strict=True):
+        if actual.first_row_id != given.data.first_row_id:
+            yield f"the first row id of {actual.path} is {row_id_text(actual)}, planned was {row_id_text(given.data)}"
     never_null = {LAST_UPDATED_FIELD_ID}
     if all(file.first_row_id is not None for file in inputs):
         never_null.add(ROW_ID_FIELD_ID)
@@ -71,9 +71,9 @@ def map_problems(group: Group) -> Iterator[str]:
     position_map = group.output.position_map
     if position_map is None:
         return
-    told = sum(rows.record_count for rows in position_map.left_out)
-    if told != group.output.rows_deleted:
-        yield f"{group.output.rows_deleted} rows were deleted, the map of positions has {told}"
+    listed = sum(rows.record_count for rows in position_map.left_out)
+    if listed != group.output.rows_deleted:
+        yield f"{group.output.rows_deleted} rows were deleted, the map of positions has {listed}"
     numbers = [rows.input for rows in position_map.left_out]
     if numbers != sorted(set(numbers)) or any(not 0 <= number < len(group.work.rewritten) for number in numbers):
         yield f"the map of positions tells of the inputs {numbers}"
@@ -83,7 +83,7 @@ def map_problems(group: Group) -> Iterator[str]:
     for rows in position_map.left_out:
         if not 1 <= rows.record_count <= group.work.rewritten[rows.input].data.record_count:
             yield f"the map of positions leaves {rows.record_count} rows of input {rows.input} out"
-    live = sum(given.data.record_count for given in group.work.rewritten) - told
+    live = sum(given.data.record_count for given in group.work.rewritten) - listed
     counted = sum(file.record_count for file in group.output.data_files)
     if live != counted:
         yield f"{live} rows of the inputs are live by the map of positions, the outputs have {counted}"
@@ -287,13 +287,13 @@ def _column_counts_are_as_reported(task: _Task) -> Iterator[str]:
     """Only for fields that the file counts: writers count repeated fields differently."""
     for file in task.outputs:
         facts = task.facts[file.path]
-        for what, reported, found in (
+        for noun, reported, counts in (
             ("values", file.metrics.value_counts, facts.value_counts),
             ("nulls", file.metrics.null_value_counts, facts.null_value_counts),
         ):
             for field_id, count in reported.items():
-                if field_id in found and found[field_id] != count:
-                    yield f"{file.path} reports {count} {what} of field {field_id}, the file has {found[field_id]}"
+                if field_id in counts and counts[field_id] != count:
+                    yield f"{file.path} reports {count} {noun} of field {field_id}, the file has {counts[field_id]}"
 
 
 def _columns_are_complete(task: _Task) -> Iterator[str]:
@@ -358,12 +358,12 @@ def _vectors_are_as_reported(task: _Task) -> Iterator[str]:
     rows = {given.data.path: given.data.record_count for given in task.group.work.converted}
     vectors = [file for file in task.group.output.delete_files if file.is_vector]
     for file in vectors:
-        told = file.referenced_data_file or "", file.content_size_bytes, file.record_count
-        found = task.facts[file.path].vectors.get(file.identity.offset)
-        if found is None or (found.data_file, found.size_bytes, found.record_count) != told:
-            yield f"{file.path} has at {file.identity.offset} not the vector that was reported: {found}"
-        elif found.last_position >= rows[found.data_file]:
-            yield f"{file.path} deletes row {found.last_position} of {rows[found.data_file]} of {found.data_file}"
+        reported = file.referenced_data_file or "", file.content_size_bytes, file.record_count
+        actual = task.facts[file.path].vectors.get(file.identity.offset)
+        if actual is None or (actual.data_file, actual.size_bytes, actual.record_count) != reported:
+            yield f"{file.path} has at {file.identity.offset} not the vector that was reported: {actual}"
+        elif actual.last_position >= rows[actual.data_file]:
+            yield f"{file.path} deletes row {actual.last_position} of {rows[actual.data_file]} of {actual.data_file}"
     if len({file.path for file in vectors}) > 1:
         yield "its vectors lie in several files"
     for path in {file.path for file in vectors}:

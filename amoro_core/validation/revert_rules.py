@@ -70,16 +70,16 @@ class CommitChange:
     @cached_property
     def added_deletes(self) -> dict[Numbered, DeleteFile]:
         """The deletes that the commit added."""
-        known = _deletes(self.before)
-        return {key: delete for key, delete in _deletes(self.after).items() if key not in known}
+        earlier = _deletes(self.before)
+        return {key: delete for key, delete in _deletes(self.after).items() if key not in earlier}
 
     @cached_property
     def converted(self) -> list[ScannedFile]:
         """The data files that stayed while their deletes changed, as they were before the commit."""
         before, after = _live(self.before), _live(self.after)
-        known = _deletes(self.after)
-        gone = {key: delete for key, delete in _deletes(self.before).items() if key not in known}
-        concerned = {file.data.path for file in _touched(before, gone)}
+        present = _deletes(self.after)
+        removed = {key: delete for key, delete in _deletes(self.before).items() if key not in present}
+        concerned = {file.data.path for file in _touched(before, removed)}
         concerned |= {file.data.path for file in _touched(after, self.added_deletes)}
         stayed = concerned - {file.data.path for file in self.removed} - {file.path for file in self.added}
         return [file for file in before.rows(before.ids_of(stayed)) if file.data.path in stayed]
@@ -153,9 +153,9 @@ class _RevertView:
     def since(self) -> list[ScannedFile]:
         """The files that come back and those that stayed, with the deletes that will apply to them."""
         deletes = {key: delete for key, delete in self.live_deletes.items() if key not in self.added_deletes}
-        every = {**deletes, **self.put_back}
+        all_deletes = {**deletes, **self.put_back}
         files = [file.data for file in (*self.removed, *self.converted)]
-        return list(match(files, list(every.values()), self.head.scan.unpartitioned_specs)[0])
+        return list(match(files, list(all_deletes.values()), self.head.scan.unpartitioned_specs)[0])
 
 
 def revert(commits: Sequence[CommitChange], heads: Sequence[Head], named: Named | None = None) -> Revert:
@@ -186,14 +186,14 @@ def ambiguous_since(commits: Sequence[CommitChange], heads: Sequence[Head]) -> t
     """Position deletes since the commits that may name a file that goes or comes back: to be read. Sorted by path."""
     view = _RevertView(tuple(commits), tuple(heads), {})
     files = (*(scanned_file for scanned_files in view.outputs.values() for scanned_file in scanned_files), *view.since)
-    known = _deletes(commits[0].before).keys() | view.added_deletes.keys()
-    found = {
+    numbers = _deletes(commits[0].before).keys() | view.added_deletes.keys()
+    by_number = {
         delete.numbered: delete
         for scanned_file in files
         for delete in scanned_file.deletes
-        if delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.numbered not in known
+        if delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.numbered not in numbers
     }
-    return tuple(found[key] for key in sorted(found))
+    return tuple(by_number[key] for key in sorted(by_number))
 
 
 def commit_is_in_the_history(view: _RevertView) -> Iterator[str]:
@@ -210,7 +210,7 @@ def commits_changed_different_files(view: _RevertView) -> Iterator[str]:
     """What came back would lack the deletes that an earlier commit of the process had put into another form."""
     seen: set[str] = set()
     for commit in view.commits:
-        changed = {one.data.path for one in (*commit.removed, *commit.converted)} | {one.path for one in commit.added}
+        changed = {file.data.path for file in (*commit.removed, *commit.converted)} | {one.path for one in commit.added}
         for path in sorted(seen & changed):
             yield f"{path} was changed by two of its commits"
         seen |= changed
@@ -310,7 +310,7 @@ def _newer_equality(files: Iterable[ScannedFile], view: _RevertView) -> dict[Pla
 def deletes_that_come_back_cover_no_other_file(view: _RevertView) -> Iterator[str]:
     """By sequence number and partition alone, as when they were found to be unneeded."""
     ours = {*view.outputs, *view.stayed}
-    going = (file.data.path for found in (*view.outputs.values(), *view.stayed.values()) for file in found)
+    going = (file.data.path for files in (*view.outputs.values(), *view.stayed.values()) for file in files)
     stays = np.ones(len(view.live), np.bool_)
     for at in view.live.ids_of(going).tolist():
         stays[at] = normalise(view.live.columns.row(at).path) not in ours
@@ -361,5 +361,5 @@ def _touched(files: LiveFiles, deletes: Mapping[Numbered, DeleteFile]) -> Iterat
 
 def _absent(files: LiveFiles, others: LiveFiles) -> Ids:
     """The indexes of the files whose paths are not among the others."""
-    known = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
-    return np.flatnonzero(~np.asarray(pa.chunked_array(known).to_numpy(), np.bool_))
+    shared = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
+    return np.flatnonzero(~np.asarray(pa.chunked_array(shared).to_numpy(), np.bool_))

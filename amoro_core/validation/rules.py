@@ -65,10 +65,10 @@ def position_deletes_were_read(group: Group, view: ValidationView) -> str | None
     for _, given in on_state(group, view):
         before = planned_positions(group, given) if is_looked_up else missing_position_deletes(group, given, view)
         for deletes in (deletes_of_positions(group, given, view), before):
-            found = positions_on(given, deletes, view.read)
-            if isinstance(found, DeleteFile):
+            rows = positions_on(given, deletes, view.read)
+            if isinstance(rows, DeleteFile):
                 return (
-                    f"the position delete {found.path} applies to {given.data.path} and can't be read, or is too large"
+                    f"the position delete {rows.path} applies to {given.data.path} and can't be read, or is too large"
                 )
     return None
 
@@ -76,10 +76,10 @@ def position_deletes_were_read(group: Group, view: ValidationView) -> str | None
 def planned_positions_are_still_deleted(group: Group, view: ValidationView) -> str | None:
     """A row that was deleted by position and came back is in no output: it would be lost."""
     for _, given in on_state(group, view):
-        gone = missing_position_deletes(group, given, view)
-        deleted = positions_on(given, gone, view.read)
+        missing = missing_position_deletes(group, given, view)
+        deleted = positions_on(given, missing, view.read)
         if isinstance(deleted, PositionSet) and not deleted <= _deleted(group, given, view):
-            return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
+            return f"the delete {missing[0].path} no longer applies to {given.data.path}, and rows of it have come back"
     return None
 
 
@@ -87,24 +87,24 @@ def planned_equality_deletes_still_apply(group: Group, view: ValidationView) -> 
     """A row that one deleted and that came back is in no output; it did not where all that was left out is deleted."""
     left_out = view.read.left_out.get(group.number, {})
     for at, given in on_state(group, view):
-        gone = [delete for delete in missing_deletes(group, given, view) if delete.kind is DeleteKind.EQUALITY]
+        lost = [delete for delete in missing_deletes(group, given, view) if delete.kind is DeleteKind.EQUALITY]
         is_unknown = group.look_up is not None  # which rows it has hit
-        if gone and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, view))):
+        if lost and (is_unknown or (at in left_out and not left_out[at] <= _deleted(group, given, view))):
             return (
-                f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it may have come back"
+                f"the delete {lost[0].path} no longer applies to {given.data.path}, and rows of it may have come back"
             )
     return None
 
 
 def few_rows_of_missing_inputs(group: Group, view: ValidationView) -> str | None:
     """The rows of an input that is gone live elsewhere or nowhere: outputs of little else are not worth a commit."""
-    gone = missing_inputs(group, view)
-    if not gone or group.number not in view.read.left_out:
+    missing = missing_inputs(group, view)
+    if not missing or group.number not in view.read.left_out:
         return None
-    first, most = group.work.rewritten[gone[0]].data.path, group.work.max_hidden_ratio
+    first, most = group.work.rewritten[missing[0]].data.path, group.work.max_hidden_ratio
     if view.record.format_version == _FORMAT_WITHOUT_DELETES:
         return f"{first} is no longer live, and no delete can hide its rows in format 1"
-    if len(gone) == len(group.work.rewritten):
+    if len(missing) == len(group.work.rewritten):
         return f"{first} is no longer live, and so are all other rewritten files"
     for file, hidden in in_outputs(group, rows_of_missing_inputs(group, view), view).items():
         if (share := len(hidden) / file.record_count) > most:
@@ -158,26 +158,26 @@ def validate(view: ValidationView) -> Validation:
         if reason := whole_rule(record, view.head):
             return Validation(conflict=reason)
     dropped: dict[int, str] = {}
-    kept: list[Group] = []
+    groups: list[Group] = []
     for group in record.groups:
         if reason := next(_reasons(group, view), None):
             dropped[group.number] = reason
         else:
-            kept.append(group)
-    content = _content(kept, view)
+            groups.append(group)
+    content = _content(groups, view)
     if not (content.removed_data or content.removed_deletes or content.added_data or content.added_deletes):
-        dropped |= {group.number: "nothing is left to change on this head" for group in kept}
+        dropped |= {group.number: "nothing is left to change on this head" for group in groups}
         return Validation(conflict=None, dropped=dropped)
     return Validation(conflict=None, dropped=dropped, content=content)
 
 
 def carried_over(view: ValidationView, content: CommitContent) -> tuple[CarriedRows, ...]:
     """The rows of the committed outputs that others have deleted from the inputs since the plan: to be deleted, too."""
-    kept = [group for group in view.record.groups if group.number in content.groups]
-    hidden = ((group, *found) for group in kept for found in hidden_rows(group, view).items())
+    groups = [group for group in view.record.groups if group.number in content.groups]
+    hidden = ((group, *rows) for group in groups for rows in hidden_rows(group, view).items())
     return (
         *(CarriedRows(group.number, output, positions) for group, output, positions in hidden),
-        *(CarriedRows(vector.group, vector.data, vector.positions, is_joined=True) for vector in _joined(kept, view)),
+        *(CarriedRows(vector.group, vector.data, vector.positions, is_joined=True) for vector in _joined(groups, view)),
     )
 
 
@@ -218,9 +218,9 @@ def removed_equality_deletes_were_read(record: PlanRecord, head: Head) -> str | 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
     """A column missing from the plan, dropped then and restored now, would read as null in the outputs."""
-    known = frozenset(field_id for field_id in head.field_ids if field_id <= record.last_column_id)
+    planned = frozenset(field_id for field_id in head.field_ids if field_id <= record.last_column_id)
     for schema_json in sorted({group.work.table.schema_json for group in record.groups if group.work.rewritten}):
-        if lacking := known - field_ids(schema_json):
+        if lacking := planned - field_ids(schema_json):
             return f"columns of the table are not in the rewritten files: field ids {sorted(lacking)}"
     return None
 
@@ -303,8 +303,10 @@ def planned_deletes_still_apply(group: Group, view: ValidationView) -> str | Non
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
     stood_for = deletes_of_a_joined_file_that_went(group, view)
     for given in on_history(group, view):
-        if gone := [item for item in missing_deletes(group, given, view) if (given.data.path, item) not in stood_for]:
-            return f"the delete {gone[0].path} no longer applies to {given.data.path}"
+        if missing := [
+            item for item in missing_deletes(group, given, view) if (given.data.path, item) not in stood_for
+        ]:
+            return f"the delete {missing[0].path} no longer applies to {given.data.path}"
     return None
 
 
@@ -377,12 +379,12 @@ def newer_equality_deletes_cover_all_or_none(group: Group, view: ValidationView)
     """Rows must not move between files that an equality delete covers and files that it does not."""
     by_input = [{delete.numbered for delete in live_of(given, view).deletes} for given in inputs_of(group, view)]
     some = _NONE.union(*by_input)
-    every = some.intersection(*by_input)
+    shared = some.intersection(*by_input)
     for delete in view.newer_equality_deletes:
         identity = delete.numbered
         to_outputs = [_covers(delete, output, identity in some) for output in group.output.data_files]
         covered = identity in some or any(to_outputs)
-        if covered and not (identity in every and all(to_outputs)):
+        if covered and not (identity in shared and all(to_outputs)):
             return f"the equality delete {delete.path} covers only a part of the task's inputs and outputs"
     return None
 
@@ -426,21 +428,21 @@ def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
     return same_place or not delete.partition or reaches_inputs
 
 
-def _joined(kept: list[Group], view: ValidationView) -> list[JoinedVector]:
-    return [vector for group in kept for vector in joined_vectors(group, view)]
+def _joined(groups: list[Group], view: ValidationView) -> list[JoinedVector]:
+    return [vector for group in groups for vector in joined_vectors(group, view)]
 
 
-def _content(kept: list[Group], view: ValidationView) -> CommitContent:
-    joined = _joined(kept, view)
+def _content(groups: list[Group], view: ValidationView) -> CommitContent:
+    joined = _joined(groups, view)
     replaced = {vector.ours for vector in joined}
     theirs = tuple(vector.theirs for vector in joined)
-    rewritten = (given for group in kept for given in group.work.rewritten)
+    rewritten = (given for group in groups for given in group.work.rewritten)
     return CommitContent(
-        groups=tuple(group.number for group in kept),
+        groups=tuple(group.number for group in groups),
         removed_data=tuple(live_of(given, view).data for given in rewritten if not is_missing(given, view)),
-        removed_deletes=(*removable_deletes(kept, view.head.scan, view.record.sequence_number), *theirs),
-        added_data=tuple(file for group in kept for file in group.output.data_files),
-        added_deletes=tuple(file for group in kept for file in group.output.delete_files if file not in replaced),
+        removed_deletes=(*removable_deletes(groups, view.head.scan, view.record.sequence_number), *theirs),
+        added_data=tuple(file for group in groups for file in group.output.data_files),
+        added_deletes=tuple(file for group in groups for file in group.output.delete_files if file not in replaced),
     )
 
 

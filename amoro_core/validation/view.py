@@ -220,8 +220,8 @@ def positions_on(given: InputFile, deletes: Iterable[DeleteFile], read: Read) ->
 
 def positions_if_read(given: InputFile, deletes: Iterable[DeleteFile], view: ValidationView) -> PositionSet:
     """The rows of the input that the position deletes among these delete; none unless all were read."""
-    found = positions_on(given, deletes, view.read)
-    return NO_POSITIONS if isinstance(found, DeleteFile) else found
+    positions = positions_on(given, deletes, view.read)
+    return NO_POSITIONS if isinstance(positions, DeleteFile) else positions
 
 
 def deletes_of_positions(group: Group, given: InputFile, view: ValidationView) -> list[DeleteFile]:
@@ -235,7 +235,7 @@ def deletes_of_positions(group: Group, given: InputFile, view: ValidationView) -
 
 def planned_positions(group: Group, given: InputFile) -> list[DeleteFile]:
     """The deletes by position with which the input was planned."""
-    return [one for _, one in sorted(stored_deletes(group, given).items()) if one.kind is DeleteKind.POSITION]
+    return [delete for _, delete in sorted(stored_deletes(group, given).items()) if delete.kind is DeleteKind.POSITION]
 
 
 def has_changed(group: Group, view: ValidationView) -> bool:
@@ -270,10 +270,10 @@ def hidden_rows(group: Group, view: ValidationView) -> dict[DataFile, PositionSe
         return {}
     hidden = rows_of_missing_inputs(group, view)
     for at, given in on_state(group, view):
-        found = positions_on(given, deletes_of_positions(group, given, view), view.read)
-        if isinstance(found, DeleteFile):
-            raise ValueError(f"the position delete {found.path} was not read")
-        hidden[at] = found
+        positions = positions_on(given, deletes_of_positions(group, given, view), view.read)
+        if isinstance(positions, DeleteFile):
+            raise ValueError(f"the position delete {positions.path} was not read")
+        hidden[at] = positions
     return in_outputs(group, hidden, view)
 
 
@@ -296,15 +296,15 @@ def carried_deletes(groups: Iterable[Group], view: ValidationView) -> tuple[str,
     rows: Counter[str] = Counter()
     for group in groups:
         for at, given in on_state(group, view):
-            known = view.read.left_out.get(group.number, {}).get(at, NO_POSITIONS)
-            known |= positions_if_read(given, planned_positions(group, given), view)
+            omitted = view.read.left_out.get(group.number, {}).get(at, NO_POSITIONS)
+            omitted |= positions_if_read(given, planned_positions(group, given), view)
             for delete in deletes_of_positions(group, given, view):
                 author = view.head.authors.get(delete.sequence_number, f"sequence number {delete.sequence_number}")
-                rows[f"{delete.path} of {author}"] += len(positions_if_read(given, [delete], view) - known)
-        for at, gone in rows_of_missing_inputs(group, view).items():
-            live = gone - view.read.left_out[group.number].get(at, NO_POSITIONS)
+                rows[f"{delete.path} of {author}"] += len(positions_if_read(given, [delete], view) - omitted)
+        for at, missing in rows_of_missing_inputs(group, view).items():
+            live = missing - view.read.left_out[group.number].get(at, NO_POSITIONS)
             rows[f"{group.work.rewritten[at].data.path}, which is gone"] += len(live)
-    ordered = [f"{count:,} in {what}" for what, count in rows.most_common() if count]
+    ordered = [f"{count:,} in {noun}" for noun, count in rows.most_common() if count]
     more = len(ordered) - MOST_CARRIED
     return (*ordered[:MOST_CARRIED], *([f"those in {more} more files"] if more > 0 else ()))
 
@@ -344,9 +344,9 @@ def joined_vectors_were_read(group: Group, view: ValidationView) -> str | None:
 def no_row_of_a_converted_file_came_back(group: Group, view: ValidationView) -> str | None:
     """A row that a planned delete by position hid and that theirs does not is alive again: ours would hide it."""
     for given, theirs in to_join(group, view):
-        gone = missing_position_deletes(group, given, view)
-        if not positions_if_read(given, gone, view) <= positions_if_read(given, [theirs], view):
-            return f"the delete {gone[0].path} no longer applies to {given.data.path}, and rows of it have come back"
+        missing = missing_position_deletes(group, given, view)
+        if not positions_if_read(given, missing, view) <= positions_if_read(given, [theirs], view):
+            return f"the delete {missing[0].path} no longer applies to {given.data.path}, and rows of it have come back"
     return None
 
 
@@ -421,9 +421,9 @@ def to_read(view: ValidationView) -> tuple[tuple[DeleteFile, ...], tuple[Group, 
     Else those newer than the plan that may, by partition and bounds alone, name a rewritten file. Where vectors are
     joined: all of them.
     """
-    found = {delete.numbered: delete for group in view.record.groups for delete in _deletes(group, view)}
+    by_number = {delete.numbered: delete for group in view.record.groups for delete in _deletes(group, view)}
     maps = tuple(group for group in view.record.groups if needs_map(group, view))
-    return tuple(found[key] for key in sorted(found)), maps
+    return tuple(by_number[key] for key in sorted(by_number)), maps
 
 
 def _deletes(group: Group, view: ValidationView) -> Iterator[DeleteFile]:

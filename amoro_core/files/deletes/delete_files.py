@@ -218,7 +218,7 @@ def _position_columns(source: RowSource) -> tuple[int, int]:
     except ValueError as error:
         raise UnreadableFile(f"{source.path} is not a position delete file: it lacks file_path or pos") from error
     names = source.schema.names
-    if any(keys.count(one) > 1 for one in wanted) or any(names.count(names[at]) > 1 for at in result):
+    if any(keys.count(key) > 1 for key in wanted) or any(names.count(names[at]) > 1 for at in result):
         raise TableRefused(
             f"{source.path} has two columns for the path or the position of its deletes", reason="field-ids"
         )

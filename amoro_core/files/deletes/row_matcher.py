@@ -37,8 +37,8 @@ def same_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> Mask:
     Null equals null, NaN equals NaN, −0.0 differs from 0.0, and maps are compared in the order of their entries.
     """
     same = np.ones(left.num_rows, np.bool_)
-    for one, other in zip(left.columns, right.columns, strict=True):
-        same &= same_values(one, other)
+    for column, other in zip(left.columns, right.columns, strict=True):
+        same &= same_values(column, other)
     return same
 
 
@@ -60,8 +60,8 @@ def same_values(left: pa.Array, right: pa.Array) -> Mask:
 def _same_present(left: pa.Array, right: pa.Array) -> Mask:
     if pa.types.is_struct(left.type):
         same = np.ones(len(left), np.bool_)
-        for one, other in zip(left.flatten(), right.flatten(), strict=True):
-            same &= same_values(one, other)
+        for child, other in zip(left.flatten(), right.flatten(), strict=True):
+            same &= same_values(child, other)
         return same
     if pa.types.is_map(left.type) or pa.types.is_list(left.type) or pa.types.is_large_list(left.type):
         lengths = np.diff(left.offsets.to_numpy())
@@ -69,8 +69,8 @@ def _same_present(left: pa.Array, right: pa.Array) -> Mask:
         if not as_long.all():
             left, right, lengths = left.filter(pa.array(as_long)), right.filter(pa.array(as_long)), lengths[as_long]
         within = np.ones(len(lengths), np.bool_)
-        for one, other in zip(_elements(left), _elements(right), strict=True):
-            within[np.repeat(np.arange(len(lengths)), lengths)[~same_values(one, other)]] = False
+        for child, other in zip(_elements(left), _elements(right), strict=True):
+            within[np.repeat(np.arange(len(lengths)), lengths)[~same_values(child, other)]] = False
         as_long[as_long] = within
         return as_long
     result: Mask = pc.equal(comparable(left), comparable(right)).to_numpy(zero_copy_only=False)
@@ -153,7 +153,7 @@ def look_up(
     outputs: Sequence[DataFile],
     keys: Sequence[int],
     wanted: Mapping[int, PositionSet],
-    taken: Mapping[int, PositionSet],
+    used: Mapping[int, PositionSet],
 ) -> dict[RowPosition, RowPosition]:
     """The place in the outputs of each wanted row of the rewritten files.
 
@@ -171,7 +171,7 @@ def look_up(
         raise RowsMissing(str(error)) from error
     if rows is None:
         return {}
-    result = search.by_id(rows, outputs) if search.has_ids else search.by_value(rows, outputs, taken)
+    result = search.by_id(rows, outputs) if search.has_ids else search.by_value(rows, outputs, used)
     if len(result) < len(rows.places):
         at, position = next(place for place in rows.places if place not in result)
         lost = len(rows.places) - len(result)
@@ -253,10 +253,10 @@ class _Search:
 
     def by_id(self, wanted: _Wanted, outputs: Sequence[DataFile]) -> dict[RowPosition, RowPosition]:
         """Where rows of these ids are. Raises RowsMissing for rows that have none yet."""
-        told = wanted.rows.column(wanted.rows.num_columns - 2)
-        if told.null_count:
-            raise RowsMissing(f"{told.null_count} of {len(told)} have no id yet")
-        ids, schema = told.to_numpy(), Schema(lineage_of(self._written).fields[0])
+        row_ids = wanted.rows.column(wanted.rows.num_columns - 2)
+        if row_ids.null_count:
+            raise RowsMissing(f"{row_ids.null_count} of {len(row_ids)} have no id yet")
+        ids, schema = row_ids.to_numpy(), Schema(lineage_of(self._written).fields[0])
         result: dict[RowPosition, RowPosition] = {}
         is_open = np.ones(len(ids), np.bool_)
         for number, output in enumerate(outputs):
@@ -270,11 +270,11 @@ class _Search:
                     at = np.minimum(np.searchsorted(ids[sought], stored), len(sought) - 1)
                     for row in np.flatnonzero(ids[sought][at] == stored).tolist():
                         result[wanted.places[sought[at[row]]]] = (number, first + row)
-            is_open[sought] = [wanted.places[one] not in result for one in sought.tolist()]
+            is_open[sought] = [wanted.places[row] not in result for row in sought.tolist()]
         return result
 
     def by_value(
-        self, wanted: _Wanted, outputs: Sequence[DataFile], taken: Mapping[int, PositionSet]
+        self, wanted: _Wanted, outputs: Sequence[DataFile], used: Mapping[int, PositionSet]
     ) -> dict[RowPosition, RowPosition]:
         """Where rows of the same values are, each another one. Raises RowsMissing where hashes can't tell them."""
         hashes, keys = row_hashes(wanted.rows), key_hashes([comparable(wanted.keys[key]) for key in self._keys])
@@ -285,7 +285,7 @@ class _Search:
             if not admitted.any():
                 continue
             candidates = PositionSet.of(self._of_keys(output, np.unique(keys[admitted])))
-            candidates -= taken.get(number, NO_POSITIONS)
+            candidates -= used.get(number, NO_POSITIONS)
             for position, rows in self._reader.batches_at(output, candidates.ascending(), self._written):
                 sought, at = _pairs(hashes, np.flatnonzero(admitted & is_open), row_hashes(rows))
                 if not len(sought):
@@ -293,8 +293,8 @@ class _Search:
                 if not same_rows(wanted.rows.take(pa.array(sought)), rows.take(pa.array(at))).all():
                     raise RowsMissing("different rows have one hash")
                 is_open[sought] = False
-                for one, row in zip(sought.tolist(), at.tolist(), strict=True):
-                    result[wanted.places[one]] = (number, int(position[row]))
+                for wanted_row, row in zip(sought.tolist(), at.tolist(), strict=True):
+                    result[wanted.places[wanted_row]] = (number, int(position[row]))
         return result
 
     def _of_keys(self, output: DataFile, hashes: Hashes) -> Positions:

@@ -187,24 +187,26 @@ def vectors_file(vectors: Sequence[tuple[str, PositionSet]]) -> tuple[bytes, tup
     )
 
 
-def read_omitted_rows(access: FileAccess, found: PositionMap, rows: Sequence[int]) -> Mapping[int, PositionSet]:
+def read_omitted_rows(access: FileAccess, position_map: PositionMap, rows: Sequence[int]) -> Mapping[int, PositionSet]:
     """The rows that are in no output, by the number of the input; inputs that lost none are missing.
 
     `rows`: of each input. Raises DataFileMissing, and UnreadableFile for a file that is not as the map tells.
     """
-    if not found.left_out:
+    if not position_map.left_out:
         return {}
-    content = access.read_bytes(found.path)
-    if len(content) != found.size_bytes:
-        raise UnreadableFile(f"{found.path} has {len(content)} bytes, the map of positions tells of {found.size_bytes}")
+    content = access.read_bytes(position_map.path)
+    if len(content) != position_map.size_bytes:
+        raise UnreadableFile(
+            f"{position_map.path} has {len(content)} bytes, the map of positions tells of {position_map.size_bytes}"
+        )
     return {
         deleted_rows.input: positions_in(
             content[deleted_rows.content_offset : deleted_rows.content_offset + deleted_rows.content_size_bytes],
             deleted_rows.record_count,
             rows[deleted_rows.input],
-            f"{found.path}, byte {deleted_rows.content_offset}",
+            f"{position_map.path}, byte {deleted_rows.content_offset}",
         )
-        for deleted_rows in found.left_out
+        for deleted_rows in position_map.left_out
     }
 
 
@@ -230,15 +232,15 @@ def read_vectors(
         start = run[0].identity.offset
         end = max(delete.identity.offset + delete.identity.size for delete in run)
         content = access.read_range(run[0].path, start, end - start)
-        for one in run:
-            first = one.identity.offset - start
-            blob = content[first : first + one.identity.size]
-            if len(blob) < one.identity.size:
+        for delete in run:
+            first = delete.identity.offset - start
+            blob = content[first : first + delete.identity.size]
+            if len(blob) < delete.identity.size:
                 raise UnreadableFile(
-                    f"the deletion vector at {place_of(one)} has {len(blob)} of {one.identity.size} bytes: the file"
-                    " ends before"
+                    f"the deletion vector at {place_of(delete)} has {len(blob)} of {delete.identity.size} bytes: the "
+                    "file ends before"
                 )
-            result[one.identity] = positions_in(blob, one.record_count, _rows_of(one, rows), place_of(one))
+            result[delete.identity] = positions_in(blob, delete.record_count, _rows_of(delete, rows), place_of(delete))
     return result
 
 
@@ -264,10 +266,10 @@ def _runs(vectors: Iterable[DeleteFile], rows: Mapping[str, int]) -> Iterator[li
         yield run
 
 
-def _joins(run: list[DeleteFile], one: DeleteFile) -> bool:
+def _joins(run: list[DeleteFile], delete: DeleteFile) -> bool:
     first, last = run[0].identity, run[-1].identity
-    is_near = one.path == first.path and one.identity.offset - (last.offset + last.size) <= _GAP_BYTES
-    return is_near and one.identity.offset + one.identity.size - first.offset <= _REQUEST_BYTES
+    is_near = delete.path == first.path and delete.identity.offset - (last.offset + last.size) <= _GAP_BYTES
+    return is_near and delete.identity.offset + delete.identity.size - first.offset <= _REQUEST_BYTES
 
 
 def _refuse_size(vector: DeleteFile, rows: Mapping[str, int]) -> None:

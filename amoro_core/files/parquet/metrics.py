@@ -155,9 +155,9 @@ def column_metrics(
             nulls[field_id] = count
         if with_bounds and mode.type is not MetricModeTypes.COUNTS:
             result = column_bounds(schema.find_type(field_id), chunks, mode.length)
-            for known, bound in zip(bounds, result, strict=True):
+            for target, bound in zip(bounds, result, strict=True):
                 if bound is not None:
-                    known[field_id] = bound
+                    target[field_id] = bound
     nans = {field_id: count for field_id, count in nan_counts.items() if field_id in values}
     return ColumnMetrics(sizes, values, nulls, nans, *bounds), tuple(sorted(_start(group) for group in groups))
 
@@ -241,12 +241,12 @@ def merged_metrics(  # noqa: C901 - one pass over the columns
             else:
                 stored[id(origin)] = origin.metrics
         own = column_bounds(kind, ours, mode.length) if ours else None
-        low = [one.lower_bounds.get(field_id) for one in stored.values()] + ([own[0]] if own else [])
-        high = [one.upper_bounds.get(field_id) for one in stored.values()] + ([own[1]] if own else [])
-        for bounds, known, best in ((low, lower, min), (high, upper, max)):
+        low = [part.lower_bounds.get(field_id) for part in stored.values()] + ([own[0]] if own else [])
+        high = [part.upper_bounds.get(field_id) for part in stored.values()] + ([own[1]] if own else [])
+        for bounds, target, best in ((low, lower, min), (high, upper, max)):
             result = _best(kind, bounds, best)
             if result is not None:
-                known[field_id] = result
+                target[field_id] = result
     return replace(metrics, nan_value_counts=nans, lower_bounds=lower, upper_bounds=upper)
 
 
@@ -274,10 +274,10 @@ def _nan_count(field_id: int, encoded: int, files: Sequence[tuple[ColumnMetrics,
 
 def _best(kind: IcebergType, bounds: Sequence[bytes | None], best: Any) -> bytes | None:
     """The least or greatest of the bounds; None without any, and if one is missing or is none."""
-    known = [bound for bound in bounds if bound is not None]
-    if not known or len(known) != len(bounds):
+    present = [bound for bound in bounds if bound is not None]
+    if not present or len(present) != len(bounds):
         return None
-    ranked = [(_rank(kind, bound), bound) for bound in known]
+    ranked = [(_rank(kind, bound), bound) for bound in present]
     if any(rank is None for rank, _ in ranked):
         return None
     result: bytes = best(ranked)[1]

@@ -148,7 +148,7 @@ class ParquetOutput:
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._pending_bytes = 0
-        empty = pa.RecordBatch.from_arrays([pa.nulls(0, one.type) for one in self._arrow], schema=self._arrow)
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self._arrow], schema=self._arrow)
         self._nan_counts: dict[int, int] = dict.fromkeys(nan_counts(empty), 0)
         self._access = access
         self._metadata = metadata

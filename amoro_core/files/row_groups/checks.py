@@ -306,7 +306,7 @@ def _require_sound(source: CopySource, footer_begin: int) -> None:
     if sum(source.rows) != footer.num_rows or min(source.rows, default=0) < 0:
         raise NotCopied("its row groups do not have the rows that the footer says")
     used.sort()
-    if any(length < 0 for _, length in used) or any(one[0] + one[1] > other[0] for one, other in pairwise(used)):
+    if any(length < 0 for _, length in used) or any(part[0] + part[1] > other[0] for part, other in pairwise(used)):
         raise NotCopied("its parts overlap")
     if used[-1][0] + used[-1][1] > footer_begin:
         raise NotCopied("it ends before a part that the footer names")
@@ -412,14 +412,14 @@ def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tupl
         if result is None:
             raise NotCopied("its column index is not understood")
         columns, text = result
-        for one in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
-            if one is not None and len(one) != pages:
+        for values in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
+            if values is not None and len(values) != pages:
                 raise NotCopied("its column index has another number of pages")
-        for one, highest in (
+        for values, highest in (
             (columns.repetition_level_histograms, leaf.repetition),
             (columns.definition_level_histograms, leaf.definition),
         ):
-            if one and len(one) != pages * (highest + 1):
+            if values and len(values) != pages * (highest + 1):
                 raise NotCopied("its column index has histograms of other levels")
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, NotCopied) else NotCopied("its page index can't be read") from error
@@ -488,11 +488,11 @@ def compared_columns(source: CopySource, schema: Schema) -> tuple[ComparedColumn
 
     UUIDs are left out, since writers do not agree on their order, and lineage, which files may tell of some rows alone.
     """
-    layout = (one for one in source.layout if not one[1])
-    result, known = [], set(schema.field_ids)
+    layout = (level for level in source.layout if not level[1])
+    result, field_ids = [], set(schema.field_ids)
     for number, (leaf, meaning) in enumerate(zip(source.leaves, layout, strict=True)):
         field_id, logical = meaning[-2], meaning[-1] or ()
-        if leaf.repetition or field_id in LINEAGE_IDS or field_id not in known:
+        if leaf.repetition or field_id in LINEAGE_IDS or field_id not in field_ids:
             continue
         kind = schema.find_type(field_id)
         if isinstance(kind, DecimalType):
@@ -512,16 +512,16 @@ def _parse_of(kind: IcebergType, stored: int) -> Callable[[bytes], Any]:
 
 
 def require_consistent_statistics(
-    source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, told: ColumnMetrics, *, are_reached: bool
+    source: CopySource, columns: Sequence[ComparedColumn], schema: Schema, metrics: ColumnMetrics, *, are_reached: bool
 ) -> None:
     """Raise NotCopied unless all row groups' statistics lie within the bounds, and reach them if `are_reached`."""
     groups = [group for group in source.footer.row_groups if group.num_rows]
     for column in columns:
-        lower, upper = told.lower_bounds.get(column.field_id), told.upper_bounds.get(column.field_id)
+        lower, upper = metrics.lower_bounds.get(column.field_id), metrics.upper_bounds.get(column.field_id)
         if lower is None and upper is None:
             continue
         # Writers do not agree on the statistics of NaN values.
-        is_exact = not isinstance(column.kind, _FLOATS) or told.nan_value_counts.get(column.field_id) == 0
+        is_exact = not isinstance(column.kind, _FLOATS) or metrics.nan_value_counts.get(column.field_id) == 0
         metas = [group.columns[column.number].meta_data for group in groups]
         try:
             is_consistent = _is_consistent(column, metas, lower, upper, are_reached and is_exact)
@@ -678,30 +678,30 @@ def _page(header: Struct, leaf: Leaf, is_first: bool) -> tuple[int, int]:
     """Values and encoding of a page."""
     match header.type:
         case 0:
-            one = header.data_page_header
-            if (leaf.definition and one.definition_level_encoding != _RLE) or (
-                leaf.repetition and one.repetition_level_encoding != _RLE
+            item = header.data_page_header
+            if (leaf.definition and item.definition_level_encoding != _RLE) or (
+                leaf.repetition and item.repetition_level_encoding != _RLE
             ):
                 raise NotCopied("a page has levels of an unknown encoding")
         case 3:
-            one = header.data_page_header_v2
-            sizes = one.definition_levels_byte_length, one.repetition_levels_byte_length
-            if min(*sizes, one.num_nulls, one.num_rows) < 0 or sum(sizes) > header.compressed_page_size:
+            item = header.data_page_header_v2
+            sizes = item.definition_levels_byte_length, item.repetition_levels_byte_length
+            if min(*sizes, item.num_nulls, item.num_rows) < 0 or sum(sizes) > header.compressed_page_size:
                 raise NotCopied("a page has levels behind its end")
         case 2 if is_first:
-            one = header.dictionary_page_header
+            item = header.dictionary_page_header
             size, width = header.uncompressed_page_size, _WIDTHS.get(leaf.type)
             if (
-                one.num_values * width != size
+                item.num_values * width != size
                 if width
-                else leaf.type == _BYTE_ARRAY and one.num_values * _LENGTH > size
+                else leaf.type == _BYTE_ARRAY and item.num_values * _LENGTH > size
             ):
                 raise NotCopied("a dictionary has another size than its values")
         case _:
             raise NotCopied(f"it has a page of the type {header.type}")
-    if one.num_values < 0:
+    if item.num_values < 0:
         raise NotCopied("a page has a negative number of values")
-    return one.num_values, one.encoding
+    return item.num_values, item.encoding
 
 
 def _require_page_levels(header: Struct, leaf: Leaf, page: memoryview) -> None:

@@ -94,7 +94,7 @@ class FooterBuilder:
         self._behind += behind
         self._groups.append(
             RowGroup(
-                columns=[one.chunk for one in behind],
+                columns=[part.chunk for part in behind],
                 total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
                 num_rows=group.num_rows,
                 sorting_columns=group.sorting_columns,
@@ -259,7 +259,7 @@ class SplicedOutput(ParquetOutput):
         """Whether rows can be encoded as in that layout; if so, the next ones are."""
         for self._integer_decimals in (True, False):
             own = self._encoded(pa.Table.from_batches([], self._arrow)).layout
-            if [one[1:] for one in own] == [one[1:] for one in layout]:
+            if [item[1:] for item in own] == [one[1:] for one in layout]:
                 return True
         return False
 
@@ -369,9 +369,9 @@ class SplicedOutput(ParquetOutput):
 def split_offsets(offsets: Sequence[int]) -> tuple[int, ...]:
     """Of the sorted offsets of small row groups those at which a split of a copied file may begin."""
     result = list(offsets[:1])
-    for one in offsets[1:]:
-        if one - result[-1] >= _SPLIT_BYTES:
-            result.append(one)
+    for offset in offsets[1:]:
+        if offset - result[-1] >= _SPLIT_BYTES:
+            result.append(offset)
     return tuple(result)
 
 
@@ -410,17 +410,17 @@ def _runs(parts: Sequence[CopiedChunk], *, whole: bool) -> Iterator[list[CopiedC
     yield run
 
 
-def _difference(found: ColumnLayout, wanted: ColumnLayout) -> str:
+def _difference(layout: ColumnLayout, wanted: ColumnLayout) -> str:
     """What the file's columns lack to be copied."""
-    for one, other in zip(found, wanted, strict=False):
-        if column_meanings((one,)) != column_meanings((other,)):
-            return f"its columns are not those of the table's schema: {_words(one)} instead of {_words(other)}"
-    return f"it has {len(found)} columns, levels within them included, instead of {len(wanted)}"
+    for column, other in zip(layout, wanted, strict=False):
+        if column_meanings((column,)) != column_meanings((other,)):
+            return f"its columns are not those of the table's schema: {_words(column)} instead of {_words(other)}"
+    return f"it has {len(layout)} columns, levels within them included, instead of {len(wanted)}"
 
 
 def _words(element: tuple[Any, ...]) -> str:
     name, fields, kind, _, _, field_id, logical = element
-    meant = "" if logical is None else f" as {' '.join(str(one) for one in logical if one != b'')}"
+    meant = "" if logical is None else f" as {' '.join(str(part) for part in logical if part != b'')}"
     stored = f"{fields} fields" if fields else _TYPES[kind]
     return f"{name.decode(errors='replace')} ({stored}{meant}, field id {field_id})"
 
@@ -434,7 +434,7 @@ def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.File
     if [group.num_rows for group in groups] != list(rows) or metadata.num_rows != sum(rows):
         raise CheckFailed(f"the footer of {path} does not have the rows that were written")
     places = [(0, len(MAGIC)), *places, (end, 0)]
-    if any(one[0] + one[1] > other[0] for one, other in pairwise(places)):
+    if any(part[0] + part[1] > other[0] for part, other in pairwise(places)):
         raise CheckFailed(f"parts of {path} overlap, or lie outside of it")
     return metadata
 

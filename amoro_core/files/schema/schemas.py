@@ -104,18 +104,18 @@ def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
 
 
 def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]) -> tuple[NestedField, ...]:
-    for one in dropped:
-        place = next((at for at, field in enumerate(fields) if field.field_id == one.field_id), None)
+    for column in dropped:
+        place = next((at for at, field in enumerate(fields) if field.field_id == column.field_id), None)
         if place is None:
-            kind = one.field_type
+            kind = column.field_type
             if isinstance(kind, StructType):
                 kind = StructType(*_with_fields((), kind.fields))
-            name = f"dropped-{one.field_id}"
-            fields = (*fields, NestedField(one.field_id, name, kind, initial_default=one.initial_default))
+            name = f"dropped-{column.field_id}"
+            fields = (*fields, NestedField(column.field_id, name, kind, initial_default=column.initial_default))
             continue
         nested_field = fields[place]
-        if isinstance(nested_field.field_type, StructType) and isinstance(one.field_type, StructType):
-            kind = StructType(*_with_fields(nested_field.field_type.fields, one.field_type.fields))
+        if isinstance(nested_field.field_type, StructType) and isinstance(column.field_type, StructType):
+            kind = StructType(*_with_fields(nested_field.field_type.fields, column.field_type.fields))
             whole = NestedField(nested_field.field_id, nested_field.name, kind, required=nested_field.required)
             fields = (*fields[:place], whole, *fields[place + 1 :])
     return fields
@@ -229,8 +229,8 @@ def path_of_values(spec: PartitionSpec, types: Sequence[IcebergType], partition:
     """The partition as Iceberg writes it in paths, its fields having these types; "" when unpartitioned."""
     parts = []
     for field, kind, value in zip(spec.fields, types, partition, strict=True):
-        shown = _value_text(field.transform, kind, value)
-        parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(shown, safe='')}")
+        text = _value_text(field.transform, kind, value)
+        parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(text, safe='')}")
     return "/".join(parts)
 
 
@@ -265,10 +265,10 @@ def _moment(transform: Any, kind: Any, value: int) -> str:
         unit = "ns"
     else:
         unit = "h" if isinstance(transform, HourTransform) else "us" if "time" in str(kind) else "D"
-    shown = str(np.datetime64(value, unit))
+    text = str(np.datetime64(value, unit))
     if unit == "h":
-        return shown.replace("T", "-")
-    return f"{shown}+00:00" if isinstance(kind, TimestamptzType | TimestamptzNanoType) else shown
+        return text.replace("T", "-")
+    return f"{text}+00:00" if isinstance(kind, TimestamptzType | TimestamptzNanoType) else text
 
 
 def _decoded(kind: PrimitiveType, value: bytes) -> Any:
@@ -301,10 +301,10 @@ def written_schema(schema: Schema, format_version: int) -> Schema:
     """
     if format_version < FORMAT_WITH_LINEAGE:
         return schema
-    taken = {field.name for field in schema.fields}
+    names = {field.name for field in schema.fields}
     fields = []
     for field_id, name in zip(LINEAGE_IDS, LINEAGE_NAMES, strict=True):
-        while name in taken:
+        while name in names:
             name += "_"
         fields.append(NestedField(field_id, name, LongType(), required=False))
     return Schema(*schema.fields, *fields, schema_id=schema.schema_id)
@@ -333,8 +333,8 @@ def with_lineage(batch: pa.RecordBatch, positions: Positions, file: DataFile) ->
     return pa.RecordBatch.from_arrays([*columns, ids, numbers], schema=batch.schema)
 
 
-def _completed(stored: pa.Array, made: pa.Array) -> pa.Array:
-    return made if stored.null_count == len(stored) else pc.coalesce(stored, made)
+def _completed(stored: pa.Array, values: pa.Array) -> pa.Array:
+    return values if stored.null_count == len(stored) else pc.coalesce(stored, values)
 
 
 #: Of a timestamp's units, those in a day.
@@ -486,10 +486,10 @@ def _midnights(array: pa.Array, target: pa.DataType) -> pa.Array:
 def _bytes(array: pa.Array, target: pa.DataType) -> pa.Array:
     """Strings and binary values convert to each other byte by byte: old writers do not annotate strings."""
     kind = array.type
-    known = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    known = known or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
-    known = known or (pa.types.is_fixed_size_binary(kind) and pa.types.is_binary(target))
-    return array.cast(options=pc.CastOptions(target, allow_invalid_utf8=True)) if known else array
+    is_binary = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_binary = is_binary or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    is_binary = is_binary or (pa.types.is_fixed_size_binary(kind) and pa.types.is_binary(target))
+    return array.cast(options=pc.CastOptions(target, allow_invalid_utf8=True)) if is_binary else array
 
 
 def _fixed(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -590,17 +590,18 @@ def _refuse_twice(fields: Sequence[FileField], schema: Schema, path: str) -> Non
     seen: set[int] = set()
     waiting = list(fields)
     while waiting:
-        one = waiting.pop()
-        waiting += one.children
-        if one.field_id is None:
+        column = waiting.pop()
+        waiting += column.children
+        if column.field_id is None:
             continue
-        if one.field_id in seen and one.field_id in schema.field_ids:
+        if column.field_id in seen and column.field_id in schema.field_ids:
+            name = schema.find_column_name(column.field_id)
             raise TableRefused(
-                f"{path} has two columns with the field id {one.field_id} ({schema.find_column_name(one.field_id)})",
+                f"{path} has two columns with the field id {column.field_id} ({name})",
                 reason="field-ids",
                 hint="Rewrite the file with the engine that wrote it.",
             )
-        seen.add(one.field_id)
+        seen.add(column.field_id)
 
 
 def field_ids_in(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
@@ -662,10 +663,10 @@ def _by_id(column: pa.Field) -> FileField:
 
 
 def _by_name(columns: pa.Schema, mapped: Sequence[MappedField]) -> tuple[FileField, ...]:
-    known = {name: entry for entry in mapped for name in entry.names}
+    by_name = {name: entry for entry in mapped for name in entry.names}
     result = []
     for column in columns:
-        entry = known.get(column.name)
+        entry = by_name.get(column.name)
         inner = _children(column.type)
         if not pa.types.is_struct(column.type):
             # writers name elements, keys and values differently; a mapping only knows these names
@@ -707,7 +708,7 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
 
 def _projected(
     array: pa.Array,
-    found: FileField,
+    stored: FileField,
     wanted: NestedField,
     target: pa.Field,
     constants: Constants,
@@ -721,11 +722,11 @@ def _projected(
         _require_none(nulls, outer_nulls, wanted)
     kind = wanted.field_type
     if isinstance(kind, StructType) and pa.types.is_struct(array.type):
-        return _projected_struct(array, found, kind, wanted.required, target, constants, nulls, outer_nulls)
+        return _projected_struct(array, stored, kind, wanted.required, target, constants, nulls, outer_nulls)
     if isinstance(kind, ListType) and _is_list(array.type):
-        return _projected_list(array, found, kind, wanted.required, target)
+        return _projected_list(array, stored, kind, wanted.required, target)
     if isinstance(kind, MapType) and pa.types.is_map(array.type):
-        return _projected_map(array, found, kind, wanted.required, target)
+        return _projected_map(array, stored, kind, wanted.required, target)
     return converted(array, wanted, target.type, drop_nulls=wanted.required and nulls is not None)
 
 
@@ -737,7 +738,7 @@ def _require_none(nulls: pa.Array, outer_nulls: pa.Array | None, wanted: NestedF
 
 def _projected_struct(
     array: pa.Array,
-    found: FileField,
+    stored: FileField,
     kind: StructType,
     required: bool,
     target: pa.Field,
@@ -749,39 +750,39 @@ def _projected_struct(
     children = []
     for index, nested_field in enumerate(kind.fields):
         inner = target.type.field(index)
-        position = found.child(nested_field.field_id)
+        position = stored.child(nested_field.field_id)
         if position is None:
             children.append(_missing(nested_field, inner, len(array), constants))
         else:
             below = array.field(position)
-            children.append(_projected(below, found.children[position], nested_field, inner, constants, hidden))
+            children.append(_projected(below, stored.children[position], nested_field, inner, constants, hidden))
     mask = None if required else nulls
     return pa.StructArray.from_arrays(children, fields=list(target.type), mask=mask)
 
 
-def _projected_list(array: pa.Array, found: FileField, kind: ListType, required: bool, target: pa.Field) -> pa.Array:
+def _projected_list(array: pa.Array, stored: FileField, kind: ListType, required: bool, target: pa.Field) -> pa.Array:
     if not pa.types.is_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     validity, offsets = array.buffers()[:2]
     element = target.type.value_field
-    values = _element(array.values, found.children[0], kind.element_field, element)
+    values = _element(array.values, stored.children[0], kind.element_field, element)
     return pa.Array.from_buffers(
         target.type, len(array), [None if required else validity, offsets], offset=array.offset, children=[values]
     )
 
 
-def _projected_map(array: pa.Array, found: FileField, kind: MapType, required: bool, target: pa.Field) -> pa.Array:
+def _projected_map(array: pa.Array, stored: FileField, kind: MapType, required: bool, target: pa.Field) -> pa.Array:
     validity, offsets = array.buffers()[:2]
     key_field, item_field = target.type.key_field, target.type.item_field
-    keys = _element(array.keys, found.children[0], kind.key_field, key_field)
-    items = _element(array.items, found.children[1], kind.value_field, item_field)
+    keys = _element(array.keys, stored.children[0], kind.key_field, key_field)
+    items = _element(array.items, stored.children[1], kind.value_field, item_field)
     entries = pa.StructArray.from_arrays([keys, items], fields=[key_field, item_field])
     return pa.Array.from_buffers(
         target.type, len(array), [None if required else validity, offsets], offset=array.offset, children=[entries]
     )
 
 
-def _element(values: pa.Array, found: FileField, wanted: NestedField, target: pa.Field) -> pa.Array:
-    if found.field_id != wanted.field_id:
-        raise UnreadableFile(f"the {wanted.name} of a list or map has id {found.field_id}, not {wanted.field_id}")
-    return _projected(values, found, wanted, target, _NO_CONSTANTS, None)
+def _element(values: pa.Array, stored: FileField, wanted: NestedField, target: pa.Field) -> pa.Array:
+    if stored.field_id != wanted.field_id:
+        raise UnreadableFile(f"the {wanted.name} of a list or map has id {stored.field_id}, not {wanted.field_id}")
+    return _projected(values, stored, wanted, target, _NO_CONSTANTS, None)

@@ -58,7 +58,7 @@ def _batches(stream: Any, path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _chosen(names: Sequence[str], path: str) -> dict[str, str]:
-    chosen = {wanted: next((one for one in known if one in names), "") for wanted, known in _NAMES.items()}
+    chosen = {wanted: next((name for name in spellings if name in names), "") for wanted, spellings in _NAMES.items()}
     if missing := [wanted for wanted, name in chosen.items() if not name]:
         raise InvalidArgument(f"the inventory {path} has no column {', '.join(missing)}", hint=_WAY_OUT)
     return chosen
@@ -87,15 +87,15 @@ def _times(column: pa.Array) -> pa.Array:
     return column.cast(pa.string())
 
 
-def _moment(said: Any) -> datetime | None:
-    if said is None or said == "":
+def _moment(value: Any) -> datetime | None:
+    if value is None or value == "":
         return None
-    if isinstance(said, str):
+    if isinstance(value, str):
         try:
-            said = datetime.fromisoformat(said.strip())
+            value = datetime.fromisoformat(value.strip())
         except ValueError as error:
-            raise InvalidArgument(f"{said!r} is not a modification time", hint=_WAY_OUT) from error
-    result: datetime = said
+            raise InvalidArgument(f"{value!r} is not a modification time", hint=_WAY_OUT) from error
+    result: datetime = value
     return result.replace(tzinfo=UTC) if result.tzinfo is None else result.astimezone(UTC)
 
 
@@ -167,13 +167,13 @@ def seeking_places(columns: Mapping[StorageRoot, Keys]) -> Callable[[Sequence[st
     spelled = _Spelled()
 
     def places_of(paths: Sequence[str]) -> list[frozenset[StorageRoot]]:
-        every = [(at, key) for at, path in enumerate(paths) for key in spelled(path)]
-        requested = np.fromiter((key for _, key in every), np.uint64)
+        keyed = [(at, key) for at, path in enumerate(paths) for key in spelled(path)]
+        requested = np.fromiter((key for _, key in keyed), np.uint64)
         answers = [_NOWHERE] * len(paths)
         for place, keys in columns.items():
             here = frozenset((place,))
             for hit in _hits(keys, requested):
-                at = every[hit][0]
+                at = keyed[hit][0]
                 answers[at] = answers[at] | here if answers[at] else here
         return answers
 
@@ -194,13 +194,13 @@ class _Spelled:
         directory, _, name = path.rpartition("/")
         if not name.isascii() or "%" in name or name in ("", ".", ".."):
             return path_aliases(path)
-        known = self._directories.get(directory)
-        if known is None:
+        aliases = self._directories.get(directory)
+        if aliases is None:
             if len(self._directories) >= _DIRECTORIES:
                 self._directories.clear()
-            known = tuple(f"{alias.rstrip('/')}/" for alias in path_aliases(directory or "/"))
-            self._directories[directory] = known
-        return [one + name for one in known]
+            aliases = tuple(f"{alias.rstrip('/')}/" for alias in path_aliases(directory or "/"))
+            self._directories[directory] = aliases
+        return [alias + name for alias in aliases]
 
 
 #: The maximum of directories whose spellings are cached: with hashes in paths, each file has its own directory.
@@ -208,10 +208,10 @@ _DIRECTORIES = 10_000
 _NOWHERE: frozenset[StorageRoot] = frozenset()
 
 
-def _hits(keys: Keys, asked: Keys) -> list[int]:
+def _hits(keys: Keys, requested: Keys) -> list[int]:
     """The positions in `asked` of those that are among the keys."""
     if not len(keys):
         return []
-    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    result: list[int] = np.flatnonzero(keys[at] == asked).tolist()
+    at = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
+    result: list[int] = np.flatnonzero(keys[at] == requested).tolist()
     return result

@@ -187,7 +187,7 @@ def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "")
 
 def require_all_real(places: Iterable[str], prefixes: Sequence[str], verb: str, hint: str = "") -> None:
     """`require_real` of each of many normalised local paths; what lies in one directory is looked up there once."""
-    within = tuple(one if one.endswith("/") else f"{one}/" for one in _local(tuple(prefixes)))
+    within = tuple(prefix if prefix.endswith("/") else f"{prefix}/" for prefix in _local(tuple(prefixes)))
     parents = dict[str, str]()
     for place in places:
         parent = place[: place.rfind("/") + 1]
@@ -204,15 +204,17 @@ def _local(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(normalise(prefix) for prefix in prefixes if is_local(prefix))
 
 
-def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, shown: str) -> None:
+def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, place: str) -> None:
     """Raise TableRefused("location") for a local path, free of links, that is outside all prefixes.
 
     What lies in a prefix as it is written lies in it whatever links it has; only else these are looked up.
     """
     local = _local(tuple(prefixes))
-    if not any(lies_in(real, one) for one in local) and not any(lies_in(real, os.path.realpath(one)) for one in local):
+    if not any(lies_in(real, prefix) for prefix in local) and not any(
+        lies_in(real, os.path.realpath(one)) for one in local
+    ):
         raise TableRefused(
-            f"will not {verb} {shown}: links lead to {real}, which is outside the allowed locations",
+            f"will not {verb} {place}: links lead to {real}, which is outside the allowed locations",
             reason="location",
             hint=hint,
         )
@@ -226,12 +228,12 @@ def require_regular(place: str, mode: int) -> None:
 
 
 @contextmanager
-def _opened_within(place: str, prefixes: Sequence[str], shown: str) -> Iterator[int]:
+def _opened_within(place: str, prefixes: Sequence[str], path: str) -> Iterator[int]:
     """As `_opened`. Raises TableRefused("location") for a file that links have led outside meanwhile."""
     with _confined_opened(place) as descriptor:
         open_file = f"{_OPEN_FILES}/{descriptor}"
         if _OPEN_FILES is not None and os.path.islink(open_file):
-            require_among(os.readlink(open_file), prefixes, "read", "", shown)
+            require_among(os.readlink(open_file), prefixes, "read", "", path)
         yield descriptor
 
 

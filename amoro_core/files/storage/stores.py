@@ -86,11 +86,11 @@ class ObjectStorage:
         with _translated(prefix):
             for page in obstore.list(self._store, self._key(prefix), chunk_size=PAGE, **offset):
                 yield [
-                    StoredFile(self._root + one["path"], one["size"], one["last_modified"])
-                    for one in page
-                    if within.holds(f"/{one['path']}")
+                    StoredFile(self._root + entry["path"], entry["size"], entry["last_modified"])
+                    for entry in page
+                    if within.holds(f"/{entry['path']}")
                 ]
-                if self._is_sorted and within.until and all(f"/{one['path']}" > within.until for one in page):
+                if self._is_sorted and within.until and all(f"/{entry['path']}" > within.until for entry in page):
                     return
 
     def stat(self, path: str) -> StoredFile | None:
@@ -242,9 +242,11 @@ class ArrowStorage:
         while waiting:
             result = self._files.get_file_info(FileSelector(waiting.pop(), allow_not_found=True))
             waiting.extend(
-                one.path for one in result if one.type == FileType.Directory and within.meets(_from_root(one))
+                info.path for info in result if info.type == FileType.Directory and within.meets(_from_root(info))
             )
-            files = [self._stored(one) for one in result if one.type == FileType.File and within.holds(_from_root(one))]
+            files = [
+                self._stored(info) for info in result if info.type == FileType.File and within.holds(_from_root(info))
+            ]
             for start in range(0, len(files), PAGE):
                 yield files[start : start + PAGE]
 
@@ -282,18 +284,18 @@ class ArrowStorage:
             return Removal(Ended.FAILED, briefly(str(error)))
         return DELETED
 
-    def _stored(self, found: FileInfo) -> StoredFile:
-        modified: datetime | None = found.mtime
+    def _stored(self, info: FileInfo) -> StoredFile:
+        modified: datetime | None = info.mtime
         return StoredFile(
-            self._root + found.path, found.size or 0, None if modified is None else modified.astimezone(UTC)
+            self._root + info.path, info.size or 0, None if modified is None else modified.astimezone(UTC)
         )
 
     def _key(self, path: str) -> str:
         return path.removeprefix(self._root)
 
 
-def _from_root(found: FileInfo) -> str:
-    return f"/{found.path.lstrip('/')}"
+def _from_root(info: FileInfo) -> str:
+    return f"/{info.path.lstrip('/')}"
 
 
 class LocalStorage:
@@ -395,9 +397,9 @@ def _without_source(source: str, target: str) -> Removal:
     return ABSENT if _file(target) is None else MOVED
 
 
-def _are_one_file(one: str, other: str) -> bool:
+def _are_one_file(path: str, other: str) -> bool:
     try:
-        return os.path.samestat(os.lstat(one), os.lstat(other))
+        return os.path.samestat(os.lstat(path), os.lstat(other))
     except OSError:
         return False
 

@@ -214,7 +214,8 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
     for name, properties in sorted(catalogs.items()):
         if isinstance(properties, Mapping):
             texts = {
-                key: one if isinstance(one, str) else json.dumps(one, sort_keys=True) for key, one in properties.items()
+                key: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+                for key, value in properties.items()
             }
             result.append(CatalogConfig(str(name), tuple(sorted(texts.items())), origin="pyiceberg"))
     return result
@@ -300,10 +301,10 @@ def open_catalog(config: CatalogConfig) -> Catalog:
     cache: dict[Any, Catalog] = _opened.__dict__.setdefault("catalogs", {})
     if key not in cache:
         with catalog_errors(config):
-            made = _make(config.name, kind, properties)
+            opened = _make(config.name, kind, properties)
         if len(cache) >= _CACHED_PER_THREAD:
             close_catalogs()
-        cache[key] = made
+        cache[key] = opened
     return cache[key]
 
 
@@ -473,8 +474,8 @@ def _unreadable_metadata(error: Exception, config: CatalogConfig, identifier: Ta
             f"{_named(config)} gives no metadata of {identifier}: {text}",
             hint=f"Check that its URI is that of the catalog itself: amoro catalog show {config.name}",
         )
-    what = f"the metadata file {file} of {identifier}" if file else f"what {_named(config)} says of {identifier}"
-    return TableRefused(f"{what} can't be read: {text}", reason="metadata")
+    subject = f"the metadata file {file} of {identifier}" if file else f"what {_named(config)} says of {identifier}"
+    return TableRefused(f"{subject} can't be read: {text}", reason="metadata")
 
 
 def _named(config: CatalogConfig) -> str:
@@ -575,5 +576,5 @@ def other_names(config: CatalogConfig) -> tuple[str, ...]:
     catalog: Any = open_catalog(config)
     name: Any = IcebergTables.__table__.c.catalog_name
     with catalog_errors(config), catalog.engine.connect() as connection:
-        found = list(connection.execute(select(name).distinct().order_by(name)).scalars())
-    return () if config.name in found else tuple(found)
+        names = list(connection.execute(select(name).distinct().order_by(name)).scalars())
+    return () if config.name in names else tuple(names)

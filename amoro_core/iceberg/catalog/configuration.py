@@ -46,14 +46,14 @@ def configuration_file() -> dict[str, Any]:
         if path is None or not path.is_file():
             continue
         try:
-            found = _parsed(path, path.read_text(encoding="utf-8"))
+            parsed = _parsed(path, path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, OSError) as error:
             # It imports pyiceberg.catalog, which reads pyiceberg's file: `confine_pyiceberg` comes first.
             from amoro_core.iceberg.catalog.errors import error_text
 
             raise InvalidSettings(f"{path} can't be read: {error_text(error)}", hint=_MEND) from error
-        if found:
-            return _with_lower_keys(found)
+        if parsed:
+            return _with_lower_keys(parsed)
     return {}
 
 
@@ -78,10 +78,10 @@ def _problem(error: Exception) -> str:
     return briefly(f"{getattr(error, 'problem', None) or 'it is not YAML'}{where}")
 
 
-def _with_lower_keys(found: Mapping[str, Any]) -> dict[str, Any]:
+def _with_lower_keys(content: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with lower-case keys: pyiceberg's are case-insensitive."""
     return {
-        key.lower(): _with_lower_keys(value) if isinstance(value, Mapping) else value for key, value in found.items()
+        key.lower(): _with_lower_keys(value) if isinstance(value, Mapping) else value for key, value in content.items()
     }
 
 
@@ -169,16 +169,16 @@ def _yaml(name: str, content: str) -> dict[str, str]:
 
 
 def _from_hadoop(raw: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for key, text in raw.items():
         value = _expanded(text, raw)
         if key in _RENAMED:
-            found[_RENAMED[key]] = value
+            result[_RENAMED[key]] = value
         elif key in _TRANSLATED:
-            found |= _TRANSLATED[key](value)
+            result |= _TRANSLATED[key](value)
         elif match := _AZURE_KEY.fullmatch(key):
-            found |= {"adls.account-name": match[1], "adls.account-key": value}
-    return {key: value for key, value in found.items() if value}
+            result |= {"adls.account-name": match[1], "adls.account-key": value}
+    return {key: value for key, value in result.items() if value}
 
 
 def _expanded(text: str, raw: Mapping[str, str]) -> str:

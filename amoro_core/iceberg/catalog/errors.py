@@ -61,9 +61,9 @@ def error_text(error: Exception) -> str:
 def _of_pydantic(error: pydantic.ValidationError) -> str:
     """The first problem, and how many more there are."""
     first, *more = error.errors(include_url=False)
-    found = first["input"]
+    value = first["input"]
     if first["type"] == "json_invalid":
-        text = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         return _no_json(text, str(first.get("ctx", {}).get("error", "")))
     # A number is the format version by which the kind of metadata was chosen.
     place = ".".join(str(part) for part in first["loc"] if part not in (1, 2, 3, "1", "2", "3"))
@@ -73,7 +73,7 @@ def _of_pydantic(error: pydantic.ValidationError) -> str:
         return f"expected the field {place}, found none{rest}"
     message = briefly(first["msg"])
     if message.startswith("Input should be "):
-        return f"expected {message.removeprefix('Input should be ')}{at}, found {_quoted(found)}{rest}"
+        return f"expected {message.removeprefix('Input should be ')}{at}, found {_quoted(value)}{rest}"
     return f"{message}{at}{rest}"
 
 
@@ -86,8 +86,8 @@ def _no_json(text: str, why: str) -> str:
     return f"expected JSON, found it broken: {briefly(why)}"
 
 
-def _quoted(found: Any) -> str:
-    text = found if isinstance(found, str) else repr(found)
+def _quoted(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
     return f"'{briefly(text, _FOUND)}'"
 
 

@@ -161,8 +161,8 @@ class InternalCatalog(NoopCatalog):
 
     def namespaces(self, parent: Name) -> list[Name]:
         """As `list_namespaces`. Raises NamespaceNotFound."""
-        depth, known = len(parent), [_levels(row[0]) for row in self._db.execute(_NAMESPACES, (self.name,))]
-        below = [name for name in known if name[:depth] == parent]
+        depth, names = len(parent), [_levels(row[0]) for row in self._db.execute(_NAMESPACES, (self.name,))]
+        below = [name for name in names if name[:depth] == parent]
         if parent and not below:
             raise NamespaceNotFound(f"Namespace does not exist: {'.'.join(parent)}")
         return sorted({name[: depth + 1] for name in below if len(name) > depth})
@@ -193,8 +193,8 @@ class InternalCatalog(NoopCatalog):
         with self._transaction():
             before = self.namespace_properties(space)
             self._remove_properties(space)
-            kept = {key: value for key, value in before.items() if key not in set(removed)}
-            self._put_properties(space, {**kept, **changed})
+            rest = {key: value for key, value in before.items() if key not in set(removed)}
+            self._put_properties(space, {**rest, **changed})
             return before
 
     def remove_namespace(self, space: Name, *, dry_run: bool = False) -> None:
@@ -206,7 +206,7 @@ class InternalCatalog(NoopCatalog):
                 self._remove_properties(space)
 
     def _put_properties(self, space: Name, properties: Mapping[str, str]) -> None:
-        rows = ((self.name, _text(space), *one) for one in {**properties, _EXISTS: "true"}.items())
+        rows = ((self.name, _text(space), *item) for item in {**properties, _EXISTS: "true"}.items())
         self._db.executemany("INSERT INTO iceberg_namespace_properties VALUES (?, ?, ?, ?)", rows)
 
     def _remove_properties(self, space: Name) -> None:
@@ -327,14 +327,14 @@ class InternalCatalog(NoopCatalog):
             swaps: list[_Swap] = []
             try:
                 planned = [self._planned(change) for change in changes]
-                for name, before, metadata in (one for one in planned if not isinstance(one, TableState)):
+                for name, before, metadata in (plan for plan in planned if not isinstance(plan, TableState)):
                     swaps.append(self._written(name, before, metadata, grant))
             except BaseException:
                 self._discard(swaps)
                 raise
             if not swaps or self._swapped(swaps):
                 written = iter(swaps)
-                return [one if isinstance(one, TableState) else next(written).after for one in planned]
+                return [plan if isinstance(plan, TableState) else next(written).after for plan in planned]
         raise CommitConflict("others have changed the tables again and again", hint="Refresh, and try again.")
 
     def _planned(self, change: TableChange) -> "TableState | tuple[Name, str | None, Json]":
@@ -350,7 +350,7 @@ class InternalCatalog(NoopCatalog):
         metadata = normalised(from_json(state.content, cache_strings="keys"))
         added = [update.get("snapshot") for update in change.updates if update.get("action") == "add-snapshot"]
         # A proxy may send a request again whose answer was lost: snapshots are added with all else or not at all.
-        if added and all(one in metadata["snapshots"] for one in added):
+        if added and all(snapshot in metadata["snapshots"] for snapshot in added):
             return state
         parsed(lambda: require(metadata, change.requirements))
         after = parsed(lambda: updated(metadata, change.updates, now_ms, state.metadata_location))

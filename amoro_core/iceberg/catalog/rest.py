@@ -186,6 +186,6 @@ class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
         self._check_endpoint(Capability.V1_LOAD_TABLE)
         path = self._split_identifier_for_path(identifier.in_catalog)
         url = self.url(Endpoints.load_table, prefixed=True, **path)
-        asked = {"snapshots": mode} if (mode := self.properties.get("snapshot-loading-mode")) else {}
-        with self._session.get(url, params=asked, headers={"If-None-Match": etag}) as answer:
+        query = {"snapshots": mode} if (mode := self.properties.get("snapshot-loading-mode")) else {}
+        with self._session.get(url, params=query, headers={"If-None-Match": etag}) as answer:
             return answer.status_code == 304

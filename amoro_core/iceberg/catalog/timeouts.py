@@ -121,31 +121,31 @@ def _limit_hive(hive: Any) -> None:
     make, failure = hive.TSocket.TSocket, hive.TTransport.TTransportException
 
     def limited(*args: Any, **kwargs: Any) -> Any:
-        made = make(*args, **kwargs)
-        open_, read, write = made.open, made.read, made.write
+        transport = make(*args, **kwargs)
+        open_, read, write = transport.open, transport.read, transport.write
         deadline: list[float] = []  # of the call whose answer is awaited
 
         def opening() -> None:
-            made.setTimeout(limits().connect_s * 1000)
+            transport.setTimeout(limits().connect_s * 1000)
             open_()
 
         def writing(content: bytes) -> None:
             deadline.clear()
-            made.setTimeout(limits().whole_s * 1000)
+            transport.setTimeout(limits().whole_s * 1000)
             write(content)
 
         def reading(size: int) -> bytes:
             if not deadline:
                 deadline.append(time.monotonic() + limits().whole_s)
-            left = deadline[0] - time.monotonic()
-            if left <= 0:
+            rest = deadline[0] - time.monotonic()
+            if rest <= 0:
                 raise failure(failure.TIMED_OUT, limits().message)
-            made.setTimeout(left * 1000)
+            transport.setTimeout(rest * 1000)
             result: bytes = read(size)
             return result
 
-        made.open, made.read, made.write = opening, reading, writing
-        return made
+        transport.open, transport.read, transport.write = opening, reading, writing
+        return transport
 
     vars(hive)["TSocket"] = SimpleNamespace(TSocket=limited)
 

@@ -201,7 +201,7 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
 def _fallen(before: TableMetadata, after: TableMetadata) -> tuple[str, ...]:
     """The metadata files that the log names no more."""
     named = {normalise(log_entry.metadata_file) for log_entry in after.metadata_log}
-    return tuple(one.metadata_file for one in before.metadata_log if normalise(one.metadata_file) not in named)
+    return tuple(entry.metadata_file for entry in before.metadata_log if normalise(entry.metadata_file) not in named)
 
 
 def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None:
@@ -228,20 +228,20 @@ def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) ->
     ids, sent = {snapshot.snapshot_id for snapshot in metadata.snapshots}, list(_sent(request))
     if sent:
         return any(snapshot.snapshot_id in ids for snapshot in sent)
-    shown: list[bool] = []
+    applied: list[bool] = []
     for update in request.updates:
         match update:
             case SetSnapshotRefUpdate():
-                shown.append(_points(metadata, update.ref_name, update.snapshot_id))
+                applied.append(_points(metadata, update.ref_name, update.snapshot_id))
             case SetStatisticsUpdate():
-                shown.append(update.statistics.statistics_path in statistics_paths(metadata))
+                applied.append(update.statistics.statistics_path in statistics_paths(metadata))
             case UpgradeFormatVersionUpdate():
-                shown.append(metadata.format_version >= update.format_version)
+                applied.append(metadata.format_version >= update.format_version)
             case AddSortOrderUpdate():
-                shown.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
+                applied.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
             case SetPartitionStatisticsUpdate():
-                shown.append(update.partition_statistics.statistics_path in statistics_paths(metadata))
-    return bool(shown) and all(shown)
+                applied.append(update.partition_statistics.statistics_path in statistics_paths(metadata))
+    return bool(applied) and all(applied)
 
 
 def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:

@@ -248,8 +248,8 @@ def _stage(
     files = _both(content.added_data, content.added_deletes) + _both(content.removed_data, content.removed_deletes)
     changed = {(file.spec_id, file.partition) for file in files}
     counts = {**metrics.to_dict(), "changed-partition-count": str(len(changed))}
-    every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
-    return draft.finish(parent, manifests, content.operation, every)
+    properties = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
+    return draft.finish(parent, manifests, content.operation, properties)
 
 
 def _added(
@@ -357,7 +357,7 @@ def _removed(
     """The manifest's live entries to remove. Raises CommitConflict for one that differs from what was validated."""
     metadata = draft.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
-    gone = []
+    removed = []
     for entry in manifest.live:
         expected = removals.get(identity_of(entry.data_file))
         if expected is None:
@@ -369,8 +369,8 @@ def _removed(
         )
         if not is_same:
             raise CommitConflict(f"{expected.path} on the head is not the file that was validated")
-        gone.append(entry)
-    return gone
+        removed.append(entry)
+    return removed
 
 
 def _without(draft: Draft, manifest: Manifest, gone: Sequence[ManifestEntry]) -> ManifestFile:
@@ -384,9 +384,9 @@ def _without(draft: Draft, manifest: Manifest, gone: Sequence[ManifestEntry]) ->
 
 def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSettings) -> list[ManifestFile]:
     """The manifests with small ones merged, data first; manifests of different specs are never merged."""
-    every = list(manifests)
+    listed = list(manifests)
     done: list[ManifestFile] = []
-    by_content = ([manifest for manifest in every if manifest.content == content] for content in ManifestContent)
+    by_content = ([manifest for manifest in listed if manifest.content == content] for content in ManifestContent)
     bins = [manifest_files for manifests in by_content for manifest_files in in_bins(manifests, settings)]
     for some in within_budget(bins, settings):
         header = new_header(draft.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None

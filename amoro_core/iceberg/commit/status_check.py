@@ -68,7 +68,7 @@ def _mentioned(metadata: TableMetadata) -> set[int]:
 def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: frozenset[str]) -> bool:
     """Whether any manifest has an entry for one of the files; even a removed one had been in the table."""
     # Manifests older than the attempt can't name its files.
-    manifests = (one for one in manifests_of(io, metadata.snapshots) if one.sequence_number >= sequence_number)
+    manifests = (item for item in manifests_of(io, metadata.snapshots) if item.sequence_number >= sequence_number)
     return bool(files) and any(
         entry.data_file.file_path in files for manifest in manifests for entry in read_manifest(io, manifest).entries
     )
@@ -87,8 +87,8 @@ def _was_mentioned(table: Table, snapshot_id: int, sequence_number: int) -> bool
 def earlier_states(table: Table) -> Iterator[TableMetadata]:
     """The readable earlier states in the table's metadata log, newest first. Raises CatalogUnavailable."""
     for entry in reversed(table.metadata.metadata_log):
-        if (found := state_at(table, entry.metadata_file)) is not None:
-            yield found
+        if (state := state_at(table, entry.metadata_file)) is not None:
+            yield state
 
 
 def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
@@ -106,5 +106,5 @@ def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
 def manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
     """The distinct manifests of the snapshots."""
     paths = dict.fromkeys(snapshot.manifest_list for snapshot in snapshots)
-    found = {file.manifest_path: file for path in paths for file in read_list(io, path)}
-    return list(found.values())
+    by_path = {file.manifest_path: file for path in paths for file in read_list(io, path)}
+    return list(by_path.values())

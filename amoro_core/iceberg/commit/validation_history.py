@@ -53,7 +53,7 @@ def read_head(
         scan=table_scan,
         removed_equality_deletes=removed,
         authors={
-            _number(one): f"snapshot {one.snapshot_id} of {application_of(summary_of(one))}" for one in since or ()
+            _number(item): f"snapshot {item.snapshot_id} of {application_of(summary_of(item))}" for item in since or ()
         },
     )
 
@@ -92,7 +92,7 @@ def _removed(
     limit = None if planned is None else planned.sequence_number or 0
     delete_files = (*scan.dangling, *LiveFiles.of(scan.files).applied)
     live = {delete.numbered for delete in delete_files if delete.kind is DeleteKind.EQUALITY}
-    found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
+    deletes: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
     for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
         for entry in read(table.io, manifest).entries:
@@ -100,20 +100,20 @@ def _removed(
                 continue
             key = (identity_of(entry.data_file), entry.sequence_number or 0)
             if entry.status == ManifestEntryStatus.DELETED or key not in live:
-                found[key] = to_delete_file(entry, types)
-    return tuple(found[key] for key in sorted(found))
+                deletes[key] = to_delete_file(entry, types)
+    return tuple(deletes[key] for key in sorted(deletes))
 
 
 def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
     """The distinct delete manifests of the snapshots, without those that existed when the plan was made."""
-    found = {}
+    by_path = {}
     for snapshot in since:
         listed = read_list(table.io, snapshot.manifest_list)
         refuse_listed(table.metadata, snapshot, listed)
         for manifest in listed:
             if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit):
-                found[manifest.manifest_path] = manifest
-    return [found[path] for path in sorted(found)]
+                by_path[manifest.manifest_path] = manifest
+    return [by_path[path] for path in sorted(by_path)]
 
 
 #: A writer that planned on files which were replaced longer ago is not expected any more.
@@ -136,15 +136,15 @@ def late_deletes(
         return ()
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     first = max(since, ours[0].sequence_number or 0)
-    found: dict[int, dict[str, list[DeleteFile]]] = {}
+    late: dict[int, dict[str, list[DeleteFile]]] = {}
     live = LiveFiles.of(scan.files)
     for snapshot_id, delete in _newer(table, first, read):
         author = by_id.get(snapshot_id)
         if author is None or (author.summary and author.summary.operation is Operation.REPLACE):
             continue
         for path in _absent(delete, live, access):
-            found.setdefault(snapshot_id, {}).setdefault(path, []).append(delete)
-    return tuple(_late(table, ours, [(by_id[key], named) for key, named in found.items()], read)) if found else ()
+            late.setdefault(snapshot_id, {}).setdefault(path, []).append(delete)
+    return tuple(_late(table, ours, [(by_id[key], named) for key, named in late.items()], read)) if late else ()
 
 
 def _ours(metadata: TableMetadata) -> list[Snapshot]:
@@ -153,8 +153,8 @@ def _ours(metadata: TableMetadata) -> list[Snapshot]:
     if head is None:
         return []
     oldest_ms = head.timestamp_ms - LOOKS_BACK // timedelta(milliseconds=1)
-    found = takewhile(lambda item: item.timestamp_ms >= oldest_ms, history_from(metadata, head.snapshot_id))
-    return [snapshot for snapshot in reversed(list(found)) if summary_of(snapshot).get(PROCESS_ID)]
+    recent = takewhile(lambda item: item.timestamp_ms >= oldest_ms, history_from(metadata, head.snapshot_id))
+    return [snapshot for snapshot in reversed(list(recent)) if summary_of(snapshot).get(PROCESS_ID)]
 
 
 def _newer(table: Table, since: int, read: ManifestReader) -> Iterator[tuple[int, DeleteFile]]:
@@ -188,14 +188,14 @@ def _absent(delete: DeleteFile, live: LiveFiles, access: FileAccess) -> set[str]
 def _late(
     table: Table,
     ours: Sequence[Snapshot],
-    found: Sequence[tuple[Snapshot, Mapping[str, Sequence[DeleteFile]]]],
+    late: Sequence[tuple[Snapshot, Mapping[str, Sequence[DeleteFile]]]],
     read: ManifestReader,
 ) -> Iterator[LateDelete]:
     """Of the absent files that snapshots name, those that commits of ours had replaced before."""
     replaced = {commit.snapshot_id: _replaced(table, commit, read) for commit in ours}
-    for snapshot, delete_files in sorted(found, key=lambda item: _number(item[0])):
+    for snapshot, delete_files in sorted(late, key=lambda item: _number(item[0])):
         before = [commit for commit in ours if _number(commit) < _number(snapshot)]
-        by = {path: one for one in before for path in replaced[one.snapshot_id]}
+        by = {path: commit for commit in before for path in replaced[commit.snapshot_id]}
         files = sorted(path for path in delete_files if path in by)
         if not files:
             continue

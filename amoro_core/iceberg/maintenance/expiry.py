@@ -33,7 +33,7 @@ from amoro_core.model.commits import RESTORED_FROM, RefAt, SnapshotAdded, Snapsh
 from amoro_core.model.paths import normalise
 
 
-def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]:
+def unused_metadata(table: Table, expired: Set[int]) -> tuple[list[int], list[int]]:
     """The sorted ids of the specs and of the schemas that can be removed too.
 
     Kept are the current ones, those of the remaining snapshots and their manifests; and, for every column that a
@@ -41,21 +41,21 @@ def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]
     these, after which such files can't be read. Raises what reading manifest lists raises.
     """
     metadata = table.metadata
-    kept = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone]
-    manifests = manifests_of(table.io, kept)
+    remaining = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in expired]
+    manifests = manifests_of(table.io, remaining)
     specs = {metadata.default_spec_id, *(manifest_file.partition_spec_id for manifest_file in manifests)}
-    schemas = {metadata.current_schema_id, *(one.schema_id for one in kept if one.schema_id is not None)}
+    schemas = {metadata.current_schema_id, *(item.schema_id for item in remaining if item.schema_id is not None)}
     by_newest = sorted(metadata.schemas, key=lambda item: -item.schema_id)
     needed = {field.source_id for spec in metadata.partition_specs if spec.spec_id in specs for field in spec.fields}
     if any(manifest_file.content == ManifestContent.DELETES for manifest_file in manifests):
-        needed |= {field_id for one in by_newest for field_id in one.field_ids}
-    for one in by_newest:
-        if one.schema_id in schemas:
-            needed -= one.field_ids
-    for one in by_newest:
-        if needed & one.field_ids:
-            schemas.add(one.schema_id)
-            needed -= one.field_ids
+        needed |= {field_id for schema in by_newest for field_id in schema.field_ids}
+    for schema in by_newest:
+        if schema.schema_id in schemas:
+            needed -= schema.field_ids
+    for schema in by_newest:
+        if needed & schema.field_ids:
+            schemas.add(schema.schema_id)
+            needed -= schema.field_ids
     return (
         sorted(spec.spec_id for spec in metadata.partition_specs if spec.spec_id not in specs),
         sorted(schema.schema_id for schema in metadata.schemas if schema.schema_id not in schemas),
@@ -76,8 +76,8 @@ def stage_expiry(
     snapshot is gone already, is held by a reference that stays, or a reference to remove does not exist.
     """
     metadata = table.metadata
-    known = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    if missing := sorted(snapshot_ids - known):
+    present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    if missing := sorted(snapshot_ids - present):
         raise CommitConflict(f"snapshot {missing[0]} is not in the table any more")
     for name, ref in sorted(metadata.refs.items()):
         if ref.snapshot_id in snapshot_ids and name not in ref_names:
@@ -98,14 +98,14 @@ def stage_expiry(
     return payload, evidence
 
 
-def _updates(table: Table, gone: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[Json]:
+def _updates(table: Table, expired: Set[int], ref_names: Sequence[str], clean: bool) -> Iterator[Json]:
     for name in sorted(ref_names):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
-    yield from statistics_removals(table.metadata, lambda item: item.snapshot_id in gone)
-    if gone:
-        yield {"action": "remove-snapshots", "snapshot-ids": sorted(gone)}
+    yield from statistics_removals(table.metadata, lambda item: item.snapshot_id in expired)
+    if expired:
+        yield {"action": "remove-snapshots", "snapshot-ids": sorted(expired)}
     if clean:
-        specs, schemas = unused_metadata(table, gone)
+        specs, schemas = unused_metadata(table, expired)
         if specs:
             yield {"action": "remove-partition-specs", "spec-ids": specs}
         if schemas:
@@ -159,20 +159,20 @@ class ExactRemoval(RemoveSnapshotsUpdate):
 
 @_apply_table_update.register(ExactRemoval)
 def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadataUpdateContext) -> TableMetadata:
-    gone = frozenset(update.snapshot_ids)
-    if held := [name for name, ref in base_metadata.refs.items() if ref.snapshot_id in gone]:
-        raise CommitFailedException(f"{held[0]} points at a snapshot that is to be removed")
-    left = [snapshot for snapshot in base_metadata.snapshots if snapshot.snapshot_id not in gone]
-    known, log = {one.snapshot_id for one in left}, base_metadata.snapshot_log
-    last_gap = max((at for at, entry in enumerate(log) if entry.snapshot_id not in known), default=-1)
+    expired = frozenset(update.snapshot_ids)
+    if names := [name for name, ref in base_metadata.refs.items() if ref.snapshot_id in expired]:
+        raise CommitFailedException(f"{names[0]} points at a snapshot that is to be removed")
+    remaining = [snapshot for snapshot in base_metadata.snapshots if snapshot.snapshot_id not in expired]
+    ids, log = {snapshot.snapshot_id for snapshot in remaining}, base_metadata.snapshot_log
+    last_gap = max((at for at, entry in enumerate(log) if entry.snapshot_id not in ids), default=-1)
     context.add_update(update)
     return base_metadata.model_copy(
         update={
-            "snapshots": left,
+            "snapshots": remaining,
             "snapshot_log": log[last_gap + 1 :],
-            "statistics": [file for file in base_metadata.statistics if file.snapshot_id not in gone],
+            "statistics": [file for file in base_metadata.statistics if file.snapshot_id not in expired],
             "partition_statistics": [
-                file for file in base_metadata.partition_statistics if file.snapshot_id not in gone
+                file for file in base_metadata.partition_statistics if file.snapshot_id not in expired
             ],
         }
     )
@@ -241,7 +241,7 @@ def lost_refs(table: Table, removed: SnapshotsRemoved) -> tuple[LostRef, ...]:
     found in the state that the catalog built on. References brought back by `stage_restored` are included, those
     recreated by others are not. Raises CatalogUnavailable.
     """
-    gone, known = set(removed.snapshot_ids), dict(removed.refs)
+    expired, refs = set(removed.snapshot_ids), dict(removed.refs)
     state = _with_all(removed, earlier_states(table))
     if state is None:
         return ()
@@ -249,7 +249,7 @@ def lost_refs(table: Table, removed: SnapshotsRemoved) -> tuple[LostRef, ...]:
     return tuple(
         LostRef(name, snapshots[ref.snapshot_id], ref)
         for name, ref in sorted(state.refs.items())
-        if ref.snapshot_id in gone and name not in known and _is_lost(table, name, ref.snapshot_id)
+        if ref.snapshot_id in expired and name not in refs and _is_lost(table, name, ref.snapshot_id)
     )
 
 
@@ -262,14 +262,14 @@ def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
 def state_before(table: Table, metadata_location: str, removed: SnapshotsRemoved) -> TableMetadata | None:
     """The state at that location, else the last one in the log with all of the removed snapshots; None if neither can
     be read any more. Raises CatalogUnavailable."""
-    found = state_at(table, metadata_location)
-    return _with_all(removed, [found] if found else ()) or _with_all(removed, earlier_states(table))
+    state = state_at(table, metadata_location)
+    return _with_all(removed, [state] if state else ()) or _with_all(removed, earlier_states(table))
 
 
 def _with_all(removed: SnapshotsRemoved, states: Iterable[TableMetadata]) -> TableMetadata | None:
     """The first of the states that has all of the removed snapshots."""
-    gone = set(removed.snapshot_ids)
-    return next((state for state in states if gone <= {snapshot.snapshot_id for snapshot in state.snapshots}), None)
+    expired = set(removed.snapshot_ids)
+    return next((state for state in states if expired <= {snapshot.snapshot_id for snapshot in state.snapshots}), None)
 
 
 def stage_return(
@@ -281,8 +281,8 @@ def stage_return(
     state = state_before(table, metadata_location, removed)
     if state is None:
         raise CommitConflict("no metadata file with the expired snapshots can be read any more")
-    gone = set(removed.snapshot_ids)
-    snapshots = [snapshot for snapshot in state.snapshots if snapshot.snapshot_id in gone]
+    expired = set(removed.snapshot_ids)
+    snapshots = [snapshot for snapshot in state.snapshots if snapshot.snapshot_id in expired]
     ordered = sorted(snapshots, key=lambda item: (item.sequence_number or 0, item.timestamp_ms))
     wanted = [LostRef(f"restored-{snapshot.snapshot_id}", snapshot) for snapshot in ordered]
     payload, refs = _stage(table, wanted, own_metadata)
@@ -301,30 +301,30 @@ def stage_restored(table: Table, lost: LostRef, *, own_metadata: bool) -> tuple[
     so every reference is required to be unchanged; `own_metadata` as in `commit_request`. Raises CommitConflict when
     the name is taken, TableRefused("metadata") without a next row id in format 3.
     """
-    payload, (made,) = _stage(table, [lost], own_metadata)
-    return payload, made
+    payload, (ref,) = _stage(table, [lost], own_metadata)
+    return payload, ref
 
 
 def _stage(table: Table, wanted: Sequence[LostRef], own_metadata: bool) -> tuple[bytes, tuple[RefAt, ...]]:
     metadata = table.metadata
-    for one in wanted:
-        if one.name in metadata.refs:
-            raise CommitConflict(f"the table has a branch or tag {one.name} already")
+    for ref in wanted:
+        if ref.name in metadata.refs:
+            raise CommitConflict(f"the table has a branch or tag {ref.name} already")
     updates: list[Json] = []
-    made: list[RefAt] = []
-    for number, one in enumerate(wanted):
-        added = _again(metadata, one.snapshot, number)
-        kept = {"type": "tag"} if one.ref is None else one.ref.model_dump(by_alias=True, exclude_none=True, mode="json")
+    refs: list[RefAt] = []
+    for number, ref in enumerate(wanted):
+        added = _again(metadata, ref.snapshot, number)
+        kind = {"type": "tag"} if ref.ref is None else ref.ref.model_dump(by_alias=True, exclude_none=True, mode="json")
         updates += [
             {"action": "add-snapshot", "snapshot": added},
-            {"action": "set-snapshot-ref", "ref-name": one.name, **kept, "snapshot-id": added["snapshot-id"]},
+            {"action": "set-snapshot-ref", "ref-name": ref.name, **kind, "snapshot-id": added["snapshot-id"]},
         ]
-        made.append(RefAt(one.name, added["snapshot-id"]))
+        refs.append(RefAt(ref.name, added["snapshot-id"]))
     required = [
         *(ref_required(lost_ref.name, None) for lost_ref in wanted),
         *(ref_required(name, ref.snapshot_id) for name, ref in sorted(metadata.refs.items())),
     ]
-    return commit_request(table, updates, required, own_metadata=own_metadata), tuple(made)
+    return commit_request(table, updates, required, own_metadata=own_metadata), tuple(refs)
 
 
 def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from amoro_core.iceberg.catalog.errors import error_text
 from amoro_core.model.paths import is_local, normalise, path_aliases
 
 
-def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
+def records(file_io: FileIO, path: str, noun: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
     """The records of an Avro file: the wanted fields by id, nested ones flattened."""
     import fastavro  # slow to load, and few commands delete files
 
@@ -36,11 +36,11 @@ def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int
     except AmoroError:
         raise
     except FileNotFoundError as error:
-        raise DataFileMissing(f"the {what} {path} does not exist") from error
+        raise DataFileMissing(f"the {noun} {path} does not exist") from error
     except OSError as error:
-        raise CatalogUnavailable(f"the {what} {path} can't be read: {error_text(error)}") from error
+        raise CatalogUnavailable(f"the {noun} {path} can't be read: {error_text(error)}") from error
     except Exception as error:  # whatever a decoder raises means a broken file
-        raise UnreadableFile(f"the {what} {path} can't be read: {error_text(error)}") from error
+        raise UnreadableFile(f"the {noun} {path} can't be read: {error_text(error)}") from error
 
 
 def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[int, Any]]]:
@@ -110,11 +110,11 @@ class Guard:
         for name, why in _named(table.metadata, table.metadata_location):
             result.update((path, why) for key in self._keys(name) for path in wanted.get(key, ()))
         result |= {path: why for key in wanted for path in wanted[key] if (why := _of_directory(table, path))}
-        asked = set(wanted)
+        keys = set(wanted)
         for manifest, live in self._manifests.items():
-            if manifest_keys := asked.intersection(self._keys(manifest)):
+            if manifest_keys := keys.intersection(self._keys(manifest)):
                 result.update((path, "a manifest of the table") for key in manifest_keys for path in wanted[key])
-            result.update((path, f"live in {manifest}") for key in asked.intersection(live) for path in wanted[key])
+            result.update((path, f"live in {manifest}") for key in keys.intersection(live) for path in wanted[key])
         return result
 
     def _renewed(self) -> Table:
@@ -127,17 +127,17 @@ class Guard:
         lists = {snapshot.manifest_list: self._lists.get(snapshot.manifest_list) for snapshot in metadata.snapshots}
         names = {path: path for path in self._manifests}
         described: dict[str, tuple[int, int | None]] = {}
-        for path, known in lists.items():
-            if known is None:
+        for path, manifests in lists.items():
+            if manifests is None:
                 listed = dict(_manifests_in(table.io, path))
-                lists[path] = tuple(names.setdefault(one, one) for one in listed)
-                described.update((names[one], what) for one, what in listed.items())
-        needed = dict.fromkeys(manifest for known in lists.values() for manifest in known or ())
+                lists[path] = tuple(names.setdefault(name, name) for name in listed)
+                described.update((names[name], noun) for name, noun in listed.items())
+        needed = dict.fromkeys(manifest for manifests in lists.values() for manifest in manifests or ())
         self._manifests = {
             path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *described[path])
             for path in needed
         }
-        self._lists = {path: known for path, known in lists.items() if known is not None}
+        self._lists = {path: manifests for path, manifests in lists.items() if manifests is not None}
         for snapshot in metadata.snapshots:
             self._require_files(snapshot)
         self._seen = table
@@ -178,14 +178,14 @@ class _Keys:
     def __call__(self, path: str) -> list[int]:
         directory, _, name = path.rpartition("/")
         if _ORDINARY.fullmatch(name) is None:  # it may have other spellings
-            return [hash(one) for one in (*path_aliases(path), *_without_links(path))]
+            return [hash(alias) for alias in (*path_aliases(path), *_without_links(path))]
         if directory not in self._directories:
             if len(self._directories) > _MOST_DIRECTORIES:
                 self._directories.clear()
             # The spellings depend on the directory only: links are resolved once for each directory.
             like = f"{directory}/x"
-            self._directories[directory] = tuple(one[:-1] for one in (*path_aliases(like), *_without_links(like)))
-        return [hash(one + name) for one in self._directories[directory]]
+            self._directories[directory] = tuple(alias[:-1] for alias in (*path_aliases(like), *_without_links(like)))
+        return [hash(alias + name) for alias in self._directories[directory]]
 
 
 _ORDINARY = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")

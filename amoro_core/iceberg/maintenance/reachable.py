@@ -49,18 +49,18 @@ def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[StorageR
     """
     metadata = table.metadata
     manifests = _manifests_of(table.io, metadata.snapshots)
-    found: defaultdict[tuple[int, StorageRoot], list[Keys]] = defaultdict(list)
+    parts_of: defaultdict[tuple[int, StorageRoot], list[Keys]] = defaultdict(list)
 
     def add(paths: Iterable[str]) -> None:
         for place, some in _by_place(paths).items():
             for at, keys in keys_in_ranges(some, cuts).items():
-                found[at, place].append(keys)
+                parts_of[at, place].append(keys)
 
     add([*_named_by(metadata, table.metadata_location), *manifests])
     for file in manifests.values():
         add(entry.path for entry in _entries(table.io, file, live=False))
     ranges: tuple[dict[StorageRoot, Keys], ...] = tuple({} for _ in range(len(cuts) + 1))
-    for (at, place), parts in found.items():
+    for (at, place), parts in parts_of.items():
         ranges[at][place] = merged(parts)
     return ranges
 
@@ -86,64 +86,64 @@ def _by_place(paths: Iterable[str]) -> dict[StorageRoot, list[str]]:
     return result
 
 
-def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
+def would_release(table: Table, expired: Set[int]) -> Iterator[Released]:
     """What `released` would return if these snapshots of the table as loaded were gone. Raises like `named`, also for
     what these snapshots reference: as long as they are in the table, a missing file is a fault."""
     metadata = table.metadata
-    kept = metadata.model_copy(
+    after = metadata.model_copy(
         update={
-            "snapshots": [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in gone],
-            "statistics": [file for file in metadata.statistics if file.snapshot_id not in gone],
-            "partition_statistics": [item for item in metadata.partition_statistics if item.snapshot_id not in gone],
+            "snapshots": [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in expired],
+            "statistics": [file for file in metadata.statistics if file.snapshot_id not in expired],
+            "partition_statistics": [item for item in metadata.partition_statistics if item.snapshot_id not in expired],
         }
     )
-    return _released(table.io, metadata, gone, kept, table.metadata_location, are_known=True)
+    return _released(table.io, metadata, expired, after, table.metadata_location, are_known=True)
 
 
-def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Released]:
+def released(base: TableMetadata, expired: Set[int], now: Table) -> Iterator[Released]:
     """The files that are live in the snapshots `gone` of the state `base`, and in no snapshot of `now`.
 
     Missing manifests of the gone snapshots are skipped: they were removed by someone else. Each file is returned once,
     in the order of deletion; memory is a few bytes for each. Raises like `named`, and CatalogUnavailable for a state
     that still has one of the snapshots.
     """
-    if still := gone & {snapshot.snapshot_id for snapshot in now.metadata.snapshots}:
+    if still := expired & {snapshot.snapshot_id for snapshot in now.metadata.snapshots}:
         raise CatalogUnavailable(
             f"the catalog answers with a state that still has snapshot {min(still)}, which was removed",
             hint="It is retried automatically.",
         )
-    return _released(now.io, base, gone, now.metadata, now.metadata_location, are_known=False)
+    return _released(now.io, base, expired, now.metadata, now.metadata_location, are_known=False)
 
 
 def _released(
-    io: FileIO, base: TableMetadata, gone: Set[int], kept: TableMetadata, location: str, *, are_known: bool
+    io: FileIO, base: TableMetadata, expired: Set[int], after: TableMetadata, location: str, *, are_known: bool
 ) -> Iterator[Released]:
-    if not gone:
+    if not expired:
         return
-    manifests = _manifests_of(io, kept.snapshots)
-    ours = keys_of([*_named_by(kept, location), *manifests])
+    manifests = _manifests_of(io, after.snapshots)
+    ours = keys_of([*_named_by(after, location), *manifests])
     is_named = seeking(ours)
-    wanted = [snapshot for snapshot in base.snapshots if snapshot.snapshot_id in gone]
+    wanted = [snapshot for snapshot in base.snapshots if snapshot.snapshot_id in expired]
     lists = {snapshot.manifest_list: snapshot for snapshot in wanted if not is_named(snapshot.manifest_list)}
-    left = {path: one for path, one in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
-    candidates = merged(keys_of(one.path for one in _entries_of(io, file, are_known)) for file in left.values())
+    present = {path: file for path, file in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
+    candidates = merged(keys_of(entry.path for entry in _entries_of(io, file, are_known)) for file in present.values())
     is_needed = seeking(merged([ours, _live(io, manifests.values(), candidates)]))
     yield from _once(
-        one
+        entry
         for kind in ManifestContent
-        for file in left.values()
+        for file in present.values()
         if file.content == kind
-        for one in _entries_of(io, file, are_known)
-        if not is_needed(one.path)
+        for entry in _entries_of(io, file, are_known)
+        if not is_needed(entry.path)
     )
-    for path, file in left.items():
+    for path, file in present.items():
         yield Released(path, FileKind.MANIFEST, file.manifest_length)
     for path in lists:
         yield Released(path, FileKind.MANIFEST_LIST, None)
     yield from _once(
         Released(fields.statistics_path, FileKind.STATISTICS, fields.file_size_in_bytes)
         for fields in (*base.statistics, *base.partition_statistics)
-        if fields.snapshot_id in gone and not is_needed(fields.statistics_path)
+        if fields.snapshot_id in expired and not is_needed(fields.statistics_path)
     )
 
 
@@ -190,16 +190,16 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
 
 def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released]:
     """The files of a manifest's entries. Raises UnreadableFile for fewer than its manifest list counts."""
-    found = 0
+    total = 0
     for entry in read_paths(io, file):
-        found += 1
+        total += 1
         if live and not entry.is_live:
             continue
         kind = FileKind.DATA if entry.content == DataFileContent.DATA else FileKind.DELETE
         yield Released(entry.path, kind, entry.size_bytes, entry.content == DataFileContent.EQUALITY_DELETES)
     counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
-    if None not in counts and found != sum(count for count in counts if count is not None):
-        raise UnreadableFile(f"the manifest {file.manifest_path} has {found} entries, and its list counts {counts}")
+    if None not in counts and total != sum(count for count in counts if count is not None):
+        raise UnreadableFile(f"the manifest {file.manifest_path} has {total} entries, and its list counts {counts}")
 
 
 def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Released]:

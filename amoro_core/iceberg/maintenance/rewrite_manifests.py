@@ -57,8 +57,8 @@ class ManifestSource:
 
     def manifests(self) -> list[ManifestFile]:
         """The head's manifests with live files, checked like those of a scan, with their counts."""
-        found = live_manifests(self.table, self.head(), self.read_locations, self.way_out)
-        return [one if is_counted(one) else counted(self.read(self.table.io, one)) for one in found]
+        live = live_manifests(self.table, self.head(), self.read_locations, self.way_out)
+        return [manifest if is_counted(manifest) else counted(self.read(self.table.io, manifest)) for manifest in live]
 
     def live(self, files: Iterable[ManifestFile]) -> list[ManifestEntry]:
         """The live entries of the manifests, in their order."""
@@ -94,8 +94,8 @@ def _chosen(source: ManifestSource, min_count: int | None) -> list[tuple[Manifes
     done = []
     for (content, spec_id), files in sorted(groups.items()):
         # The type of a column that no schema has any more is unknown: such manifests are kept.
-        if is_writable(new_header(metadata, spec_id)) and (found := _worth(source, files, target, min_count)):
-            done.append((content, spec_id, found))
+        if is_writable(new_header(metadata, spec_id)) and (entries := _worth(source, files, target, min_count)):
+            done.append((content, spec_id, entries))
     return done
 
 
@@ -183,8 +183,8 @@ def _written(draft: Draft, source: ManifestSource, files: list[ManifestFile], ta
     entries = _sorted(source.live(files))
     header = new_header(source.table.metadata, files[0].partition_spec_id)
     ranges = layout([_point(entry) for entry in entries], _most(files, target))
-    kept = [existing_entry(entry) for entry in entries]
-    done = [draft.manifest(files[0].content, header, kept[start:end]) for start, end in ranges]
+    existing = [existing_entry(entry) for entry in entries]
+    done = [draft.manifest(files[0].content, header, existing[start:end]) for start, end in ranges]
     _require_same(source, entries, done)
     return done
 
@@ -230,23 +230,23 @@ def _staged(
 ) -> ManifestsStaged:
     listed = now.manifests()
     there = {manifest_file.manifest_path for manifest_file in listed}
-    new, gone, dropped = list[ManifestFile](), set[str](), list[str]()
+    new, removed, dropped = list[ManifestFile](), set[str](), list[str]()
     for before, after in written:
-        if missing := [one.manifest_path for one in before if one.manifest_path not in there]:
+        if missing := [manifest.manifest_path for manifest in before if manifest.manifest_path not in there]:
             dropped.append(f"the manifest {missing[0]} was replaced meanwhile")
-            for one in after:
-                draft.drop(one.manifest_path)
+            for manifest in after:
+                draft.drop(manifest.manifest_path)
             continue
         new += after
-        gone |= {manifest_file.manifest_path for manifest_file in before}
+        removed |= {manifest_file.manifest_path for manifest_file in before}
     if not new:
         raise CommitConflict("; ".join(dropped) or "no manifest is worth rewriting any more")
-    kept = [manifest_file for manifest_file in listed if manifest_file.manifest_path not in gone]
+    remaining = [manifest_file for manifest_file in listed if manifest_file.manifest_path not in removed]
     entries = _files_in(new)
     counts = {
         "manifests-created": str(len(new)),
-        "manifests-kept": str(len(kept)),
-        "manifests-replaced": str(len(gone)),
+        "manifests-kept": str(len(remaining)),
+        "manifests-replaced": str(len(removed)),
         "entries-processed": str(entries),
         "changed-partition-count": "0",
     }
@@ -255,8 +255,8 @@ def _staged(
     parent = now.head()
     staged = draft.finish(
         parent,
-        sorted((*new, *kept), key=lambda item: item.content),
+        sorted((*new, *remaining), key=lambda item: item.content),
         Operation.REPLACE,
         {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, {})},
     )
-    return ManifestsStaged(staged, len(new), len(gone), len(kept), entries, tuple(dropped))
+    return ManifestsStaged(staged, len(new), len(removed), len(remaining), entries, tuple(dropped))

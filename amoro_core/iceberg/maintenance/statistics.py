@@ -123,22 +123,22 @@ Rows = Mapping[tuple[int, Partition], PartitionRow]
 def unified_type(metadata: TableMetadata) -> StructType:
     """All fields of any spec by id, with their newest names; without those of dropped columns."""
     current = metadata.schema().field_ids
-    found: dict[int, NestedField] = {}
+    fields: dict[int, NestedField] = {}
     void: set[int] = set()
     for _, spec in sorted(metadata.specs().items(), reverse=True):
         for part, kind in zip(spec.fields, partition_types(metadata, spec), strict=True):
             if part.source_id not in current or isinstance(kind, UnknownType):
                 continue
             is_void = isinstance(part.transform, VoidTransform)
-            nested_field = found.get(part.field_id)
+            nested_field = fields.get(part.field_id)
             if nested_field is None:
-                found[part.field_id] = NestedField(part.field_id, part.name, kind, required=False)
+                fields[part.field_id] = NestedField(part.field_id, part.name, kind, required=False)
                 void |= {part.field_id} if is_void else set()
             elif part.field_id in void and not is_void:
                 # Format 1 keeps a dropped part in its place as void; it has the type of its column.
-                found[part.field_id] = NestedField(part.field_id, nested_field.name, kind, required=False)
+                fields[part.field_id] = NestedField(part.field_id, nested_field.name, kind, required=False)
                 void.discard(part.field_id)
-    return StructType(*(found[field_id] for field_id in sorted(found)))
+    return StructType(*(fields[field_id] for field_id in sorted(fields)))
 
 
 def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> Rows:
@@ -172,10 +172,10 @@ def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
     """The rows of the file, sorted by the unified partition, nulls first, then by spec."""
     unified = unified_type(metadata)
     places = {spec_id: _places(spec, unified) for spec_id, spec in metadata.specs().items()}
-    known = {key: tuple(None if at is None else key[1][at] for at in places[key[0]]) for key in rows}
+    values = {key: tuple(None if at is None else key[1][at] for at in places[key[0]]) for key in rows}
     kinds: list[Any] = [field.field_type for field in unified.fields]  # primitive ones
-    ordered = sorted(rows, key=lambda key: ([_order(*one) for one in zip(kinds, known[key], strict=True)], key[0]))
-    columns = [values_array(kind, [known[key][at] for key in ordered]) for at, kind in enumerate(kinds)]
+    ordered = sorted(rows, key=lambda key: ([_order(*pair) for pair in zip(kinds, values[key], strict=True)], key[0]))
+    columns = [values_array(kind, [values[key][at] for key in ordered]) for at, kind in enumerate(kinds)]
     counts = (
         NestedField(number, name, kind, required=name in _REQUIRED)
         for name, (number, kind) in (_REQUIRED | _OPTIONAL).items()
@@ -217,13 +217,13 @@ _UNCOUNTED = (GeographyType, GeometryType, UnknownType)
 def statistics_of(metadata: TableMetadata) -> StatisticsEntries:
     """The statistics in the metadata."""
     return StatisticsEntries(
-        tuple(_entry(file, frozenset(one for one, _ in _sketches(file))) for file in metadata.statistics),
+        tuple(_entry(file, frozenset(field_id for field_id, _ in _sketches(file))) for file in metadata.statistics),
         tuple(_entry(statistics_file) for statistics_file in metadata.partition_statistics),
     )
 
 
-def _entry(one: StatisticsFile | PartitionStatisticsFile, ndv: frozenset[int] = frozenset()) -> StatisticsEntry:
-    return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes, ndv)
+def _entry(file: StatisticsFile | PartitionStatisticsFile, ndv: frozenset[int] = frozenset()) -> StatisticsEntry:
+    return StatisticsEntry(file.snapshot_id, file.statistics_path, file.file_size_in_bytes, ndv)
 
 
 def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
@@ -233,7 +233,7 @@ def _sketches(file: StatisticsFile) -> Iterator[tuple[int, BlobMetadata]]:
 
 def distinct_values(metadata: TableMetadata) -> dict[int, int]:
     """About how many values columns have, by field id, by the newest statistics; those of main's history come first."""
-    by_id = {one.snapshot_id: one for one in snapshot_facts(metadata)}
+    by_id = {item.snapshot_id: item for item in snapshot_facts(metadata)}
     order = {item.snapshot_id: item.sequence_number for item in ancestors(by_id, metadata.current_snapshot_id)}
     result: dict[int, int] = {}
     for file in sorted(metadata.statistics, key=lambda item: order.get(item.snapshot_id, -1)):

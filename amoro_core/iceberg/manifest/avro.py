@@ -95,22 +95,22 @@ class EntryOutput(AvroOutputFile[ManifestEntry]):
         construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, meta, self.sync_bytes))
 
 
-def _named_once(schema: Any, taken: set[str]) -> Any:
+def _named_once(schema: Any, used: set[str]) -> Any:
     """The Avro schema with a number appended to repeated type names."""
     if isinstance(schema, list):
-        return [_named_once(one, taken) for one in schema]
+        return [_named_once(branch, used) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     done = dict(schema)
     if done.get("type") in ("record", "fixed", "enum"):
-        numbered = (f"{done['name']}_{at}" for at in range(2, len(taken) + 3))
-        done["name"] = next(one for one in (done["name"], *numbered) if one not in taken)
-        taken.add(done["name"])
+        numbered = (f"{done['name']}_{at}" for at in range(2, len(used) + 3))
+        done["name"] = next(name for name in (done["name"], *numbered) if name not in used)
+        used.add(done["name"])
     if "fields" in done:
-        done["fields"] = [{**field, "type": _named_once(field["type"], taken)} for field in done["fields"]]
+        done["fields"] = [{**field, "type": _named_once(field["type"], used)} for field in done["fields"]]
     for part in ("type", "items", "values"):
         if isinstance(done.get(part), dict | list):
-            done[part] = _named_once(done[part], taken)
+            done[part] = _named_once(done[part], used)
     return done
 
 
@@ -182,11 +182,11 @@ def assign_row_ids(manifests: Sequence[ManifestFile], first_row_id: int) -> tupl
     """
     upcoming, given = first_row_id, list[int | None]()
     for manifest_file in manifests:
-        known = first_row_id_of(manifest_file)
+        first = first_row_id_of(manifest_file)
         if manifest_file.content != ManifestContent.DATA:
             given.append(None)
-        elif known is not None:
-            given.append(known)
+        elif first is not None:
+            given.append(first)
         else:
             if manifest_file.added_rows_count is None or manifest_file.existing_rows_count is None:
                 raise ValueError(f"the number of rows of the manifest {manifest_file.manifest_path} is not known")
@@ -457,7 +457,7 @@ def with_packed_metrics(reader: Reader) -> Reader:
     if not isinstance(reader, StructReader):
         return reader
     pack = _packed if reader.create_struct is EntryFile else with_packed_metrics
-    fields = tuple((at, pack(one)) for at, one in reader.field_readers)
+    fields = tuple((at, pack(item)) for at, item in reader.field_readers)
     return StructReader(fields, reader.create_struct, reader.struct)
 
 

@@ -170,7 +170,7 @@ def _field(reader: Reader) -> _Field:
     if isinstance(plain, ListReader) and isinstance(plain.element, IntegerReader):
         return _Field(_Kind.LIST, is_optional, plain)
     if isinstance(plain, StructReader):
-        return _Field(_Kind.RECORD, is_optional, plain, tuple(_field(one) for _, one in stored_fields(plain)))
+        return _Field(_Kind.RECORD, is_optional, plain, tuple(_field(inner) for _, inner in stored_fields(plain)))
     return _Field(_Kind.OTHER, is_optional, plain)
 
 
@@ -198,9 +198,9 @@ class RawEntries:
                     size, begin = number_at(data, at)
                     at = begin + size
                     values.append(_checked(data, begin, at))
-                elif (match := expected.get(place)) is not None and (found := match(data, at)) is not None:
-                    values += found.groups()
-                    at = found.end()
+                elif (match := expected.get(place)) is not None and (field := match(data, at)) is not None:
+                    values += field.groups()
+                    at = field.end()
                 else:
                     at = self._take(place, fields, data, at, values)
             values.append(None)
@@ -353,7 +353,7 @@ def _number(raw: bytes | None) -> int:
 
 
 _EXISTING, _ADDED, _DELETED = (bytes([status << 1]) for status in range(3))
-_FORMATS = {one.value.upper().encode(): format_code(one) for one in FileFormat if one is not FileFormat.PUFFIN}
+_FORMATS = {item.value.upper().encode(): format_code(item) for item in FileFormat if item is not FileFormat.PUFFIN}
 _DATA = b"\x00"
 
 
@@ -390,9 +390,9 @@ class _Odd(ValueError):
 
 def _require_header(meta: dict[str, str], layout: Layout, manifest: ManifestFile, types: PartitionTypes) -> None:
     spec_id = str(manifest.partition_spec_id)
-    known = (meta.get("content", "data"), meta.get("partition-spec-id", spec_id), layout.partition_fields)
+    described = (meta.get("content", "data"), meta.get("partition-spec-id", spec_id), layout.partition_fields)
     # Both are required of every manifest, and read by the other reader.
-    if known != ("data", spec_id, len(types)) or not {"schema", "partition-spec"} <= meta.keys():
+    if described != ("data", spec_id, len(types)) or not {"schema", "partition-spec"} <= meta.keys():
         raise _Odd
 
 

@@ -148,5 +148,5 @@ class TableManifestCache:
             if size is None or size > self._most_bytes:
                 return
             self._tables[table_uuid] = table, size
-            while sum(one for _, one in self._tables.values()) > self._most_bytes:
+            while sum(size for _, size in self._tables.values()) > self._most_bytes:
                 self._tables.popitem(last=False)

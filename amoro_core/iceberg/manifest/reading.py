@@ -153,7 +153,7 @@ def stored_fields(record: Reader) -> list[tuple[int, Reader]]:
     """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
     if not isinstance(record, StructReader):
         raise ValueError(f"a record is expected, not {record}")
-    there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
+    there = ((at, inner) for at, inner in record.field_readers if not isinstance(inner, NoneReader | DefaultReader))
     return [(-1 if at is None else at, reader) for at, reader in there]
 
 
@@ -188,18 +188,18 @@ class _WholeFile(InputFile):
         return BytesIO(data)
 
 
-def _translated(error: Exception, what: str, path: str) -> Exception:
+def _translated(error: Exception, noun: str, path: str) -> Exception:
     """The error for an exception of reading: the decoder has no errors of its own, so any other means a broken file."""
     if isinstance(error, AmoroError):
         return error
     if isinstance(error, FileNotFoundError):
         hint = "Restore the file, or roll the table back to a snapshot that is whole."
-        return DataFileMissing(f"the {what} {path} does not exist", hint=hint)
+        return DataFileMissing(f"the {noun} {path} does not exist", hint=hint)
     if isinstance(error, OSError):
         if is_denied(error):
-            return AccessDenied(f"access to the {what} {path} was denied: {error_text(error)}")
-        return CatalogUnavailable(f"the {what} {path} can't be read: {error_text(error)}")
-    return UnreadableFile(f"the {what} {path} can't be read: {error_text(error)}")
+            return AccessDenied(f"access to the {noun} {path} was denied: {error_text(error)}")
+        return CatalogUnavailable(f"the {noun} {path} can't be read: {error_text(error)}")
+    return UnreadableFile(f"the {noun} {path} can't be read: {error_text(error)}")
 
 
 def _header_of(meta: Mapping[str, str], schema: Schema, manifest: ManifestFile) -> ManifestHeader:
@@ -278,8 +278,8 @@ def parents_of(schema: Schema, field_id: int) -> Iterator[int]:
 
 def history_from(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:
     """The snapshot and its ancestors, newest first, as far as the metadata has them; a cycle of parents ends it."""
-    left = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    while snapshot_id is not None and (snapshot := left.pop(snapshot_id, None)) is not None:
+    rest = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
+    while snapshot_id is not None and (snapshot := rest.pop(snapshot_id, None)) is not None:
         yield snapshot
         snapshot_id = snapshot.parent_snapshot_id
 
@@ -292,8 +292,8 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
     """The source columns of the spec's partitions, dropped ones included; for types only, since their names are made of
     their ids: leaves of different structs may share a name."""
-    found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
-    leaves = (one[0] for one in found.values() if one is not None)
+    sources = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
+    leaves = (pair[0] for pair in sources.values() if pair is not None)
     return Schema(*(NestedField(leaf.field_id, f"source-{leaf.field_id}", leaf.field_type) for leaf in leaves))
 
 

@@ -68,8 +68,8 @@ def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
     """The header for new files of a spec, with a schema that has the spec's source columns if there is one."""
     spec = metadata.specs()[spec_id]
     types = partition_types(metadata, spec)
-    found = [one for field in spec.fields if (one := find_in_history(metadata, field.source_id))]
-    sources = {one[0].field_id for one in found}
+    pairs = [pair for field in spec.fields if (pair := find_in_history(metadata, field.source_id))]
+    sources = {pair[0].field_id for pair in pairs}
     schemas = schemas_newest_first(metadata)
     schema = next((item for item in schemas if sources <= item.field_ids), schemas[0])
     fields = [
@@ -260,7 +260,7 @@ def counted(manifest: Manifest) -> ManifestFile:
 
 def _counts(entries: Iterable[ManifestEntry]) -> dict[str, Any]:
     """Numbers of files and rows by status, as a manifest list names them."""
-    counts = {f"{status}_{what}_count": 0 for status in _STATUS_NAMES.values() for what in ("files", "rows")}
+    counts = {f"{status}_{noun}_count": 0 for status in _STATUS_NAMES.values() for noun in ("files", "rows")}
     for entry in entries:
         status = _STATUS_NAMES[entry.status]
         counts[f"{status}_files_count"] += 1
@@ -291,7 +291,7 @@ def write_list(io: FileIO, path: str, listing: Listing, manifests: Sequence[Mani
         if first is None:
             raise ValueError(f"snapshot {listing.snapshot_id} of format {listing.format_version} has no first row id")
         ids, rows = assign_row_ids(manifests, first)
-    listed = [_listed(listing, one, row_id) for one, row_id in zip(manifests, ids, strict=True)]
+    listed = [_listed(listing, manifest, row_id) for manifest, row_id in zip(manifests, ids, strict=True)]
     with AvroOutputFile[ManifestFile](
         output_file=io.new_output(path),
         file_schema=MANIFEST_LIST_FILE_SCHEMAS[listing.format_version],
