@@ -436,9 +436,9 @@ def remove_fallen(case: ProcessContext, table: Committable, kept: Callable[[], f
     if lacking(table, (Role.EXPIRE,), case.process.type) is not None:
         return
     try:
-        gone = with_roles(table, (Role.EXPIRE,), case.process.type).remove_fallen(kept)
+        removed = with_roles(table, (Role.EXPIRE,), case.process.type).remove_fallen(kept)
     except AmoroError as error:
         log.warning("metadata.left_over", table=str(case.runtime.identifier), why=error.message)  # an orphan
         return
-    if gone:
-        log.info("metadata.removed", table=str(case.runtime.identifier), files=len(gone))
+    if removed:
+        log.info("metadata.removed", table=str(case.runtime.identifier), files=len(removed))

@@ -115,7 +115,7 @@ class _Done:
     output: ClusterOutput
 
 
-def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change | Dropped:
+def cluster_change(table: AnyTable, case: ProcessContext, cache: FileReadCache, now: datetime) -> Change | Dropped:
     """Validate, check and stage the groups that are in no commit yet.
 
     Where the layout's sort order is to be in the metadata and is not, that comes first, as a change of its own: the id
@@ -127,9 +127,9 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
         if result.number not in _committed(case) | case.dropped
     ]
     plan_state = ClusterPlanState.of(case.process)
-    record = record_of(case.process, [_group(one, plan_state) for one in ready])
+    record = record_of(case.process, [_group(result, plan_state) for result in ready])
     head = table.head(record.snapshot_id, record.sequence_number)
-    view = known.view_of(table, record, head)
+    view = cache.view_of(table, record, head)
     validation = validate(view)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
@@ -144,10 +144,10 @@ def cluster_change(table: AnyTable, case: ProcessContext, known: FileReadCache, 
         return Change(payload, evidence, Receipt.brief(words, head.snapshot_id))
     inputs = inputs_of(record, validation.content, head)
     _check_names(ready)
-    check_content(record, validation.content, inputs, table, known)
+    check_content(record, validation.content, inputs, table, cache)
     data = tuple(replace(file, sort_order_id=order_id) for file in validation.content.added_data)
     content = replace(validation.content, added_data=data)
-    committed = [one for one in ready if one.number in content.groups]
+    committed = [result for result in ready if result.number in content.groups]
     depths = _Depths.of(plan_state, committed, sorting)
     summary = _summary(case.process, layout, committed, depths)
     change = rewrite_change(table, case, view, content, inputs, summary, now, _figures(committed, depths))
@@ -167,28 +167,28 @@ def _was_refused(case: ProcessContext) -> bool:
     )
 
 
-def _group(one: _Done, kept: ClusterPlanState) -> Group:
+def _group(result: _Done, state: ClusterPlanState) -> Group:
     """Its rows stand in another order: none can be followed by its position, but each can be looked up."""
-    keys = tuple(key.field_id for key in one.work.layout.keys)
-    look_up = None if kept.carries is None else LookUp(keys, kept.carries)
-    output = replace(one.output.rewrite, position_map=None)
-    return Group(one.number, one.work.rewrite, output, is_reordered=True, look_up=look_up)
+    keys = tuple(key.field_id for key in result.work.layout.keys)
+    look_up = None if state.carries is None else LookUp(keys, state.carries)
+    output = replace(result.output.rewrite, position_map=None)
+    return Group(result.number, result.work.rewrite, output, is_reordered=True, look_up=look_up)
 
 
 def _check_names(ready: Sequence[_Done]) -> None:
     """Raise CheckFailed for outputs that do not name their group, or that claim an order that was not requested."""
-    for one in ready:
-        for file in one.output.rewrite.data_files:
-            if group_of(file.path) != one.work.group_id:
-                raise CheckFailed(f"task {one.number}: the name of {file.path} does not end in -g{one.work.group_id}")
-            if (file.sort_order_id or 0) not in (0, one.work.sort_order_id):
-                raise CheckFailed(f"task {one.number}: {file.path} claims the sort order {file.sort_order_id}")
+    for item in ready:
+        for file in item.output.rewrite.data_files:
+            if group_of(file.path) != item.work.group_id:
+                raise CheckFailed(f"task {item.number}: the name of {file.path} does not end in -g{item.work.group_id}")
+            if (file.sort_order_id or 0) not in (0, item.work.sort_order_id):
+                raise CheckFailed(f"task {item.number}: {file.path} claims the sort order {file.sort_order_id}")
 
 
 def _summary(
     process: OptimizingProcess, layout: Layout, committed: Sequence[_Done], depths: "_Depths"
 ) -> dict[str, str]:
-    ids = [one.work.group_id for one in committed]
+    ids = [result.work.group_id for result in committed]
     return {
         **summary_of(process, "OPTIMIZE"),
         OPTIMIZING_TYPE: CLUSTER,
@@ -208,14 +208,14 @@ class _Depths:
     names: Mapping[int, str]
 
     @classmethod
-    def of(cls, kept: ClusterPlanState, committed: Sequence[_Done], sorting: Sorting) -> "_Depths":
-        depths = [kept.before[one.number] for one in committed]
+    def of(cls, state: ClusterPlanState, committed: Sequence[_Done], sorting: Sorting) -> "_Depths":
+        depths = [state.before[result.number] for result in committed]
         before = {
             field_id: fmean(column)
-            for field_id, column in zip(kept.columns, zip(*depths, strict=True), strict=False)
+            for field_id, column in zip(state.columns, zip(*depths, strict=True), strict=False)
             if sorting.has(field_id)
         }
-        after = {field_id: fmean(_reached(one, field_id, sorting) for one in committed) for field_id in before}
+        after = {field_id: fmean(_reached(result, field_id, sorting) for result in committed) for field_id in before}
         return cls(before, after, {field_id: sorting.name_of(field_id) for field_id in before})
 
 
@@ -226,7 +226,7 @@ def _reached(group: _Done, field_id: int, sorting: Sorting) -> float:
 
 
 def _figures(committed: Sequence[_Done], depths: _Depths) -> tuple[Figure, ...]:
-    stages = [stage for one in committed for stage in one.output.stages]
+    stages = [stage for result in committed for stage in result.output.stages]
     queries = [
         Figure(f"files_per_point_query_on_{depths.names[field_id]}_{when}", round(values[field_id]), "")
         for field_id in depths.before
@@ -235,8 +235,8 @@ def _figures(committed: Sequence[_Done], depths: _Depths) -> tuple[Figure, ...]:
     return (
         *queries,
         Figure("cpu_ms", sum(stage.core_ms for stage in stages), "ms"),
-        Figure("shuffle_bytes", sum(one.output.shuffle_bytes for one in committed), "bytes"),
-        Figure("spill_bytes", sum(one.output.spill_bytes for one in committed), "bytes"),
+        Figure("shuffle_bytes", sum(item.output.shuffle_bytes for item in committed), "bytes"),
+        Figure("spill_bytes", sum(item.output.spill_bytes for item in committed), "bytes"),
         Figure("groups_committed", len(committed), "groups"),
     )
 
@@ -295,10 +295,10 @@ class Cluster(ActionDefaults):
 
     def clustered_groups(self, case: ProcessContext, groups: tuple[int, ...]) -> tuple[ClusteredGroup, ...]:
         """The groups of files that these tasks have made, each with the depths that were predicted of it."""
-        kept = ClusterPlanState.of(case.process)
+        state = ClusterPlanState.of(case.process)
         works = {item.number: decode_cluster_input(item.input) for item in case.results if item.number in groups}
         return tuple(
-            ClusteredGroup(work.group_id, work.layout, dict(zip(kept.columns, kept.predicted[number], strict=False)))
+            ClusteredGroup(work.group_id, work.layout, dict(zip(state.columns, state.predicted[number], strict=False)))
             for number, work in sorted(works.items())
         )
 
@@ -355,44 +355,44 @@ def _plan(
     config: ClusteringConfig,
     request: Request,
     verdict: ClusterVerdict,
-    made: ClusterPlan,
+    cluster_plan: ClusterPlan,
 ) -> Plan:
-    files = [file for group in made.groups for file in group.files]
+    files = [file for group in cluster_plan.groups for file in group.files]
     deletes = (delete.path for file in files for delete in file.deletes)
     table.refuse_inputs(dict.fromkeys((*(file.data.path for file in files), *deletes)))
-    contexts = {spec_id: table.context(spec_id) for spec_id in {group.key.spec_id for group in made.groups}}
+    contexts = {spec_id: table.context(spec_id) for spec_id in {group.key.spec_id for group in cluster_plan.groups}}
     tasks = []
-    for group in made.groups:
+    for group in cluster_plan.groups:
         task_plan = TaskPlan(group.key, group.files, (), group.output_count, group.cost)
-        rewrite = rewrite_work(task_plan, contexts[group.key.spec_id], made.sequence_number, situation.config)
+        rewrite = rewrite_work(task_plan, contexts[group.key.spec_id], cluster_plan.sequence_number, situation.config)
         work = ClusterInput(
             # Rows in another order can't be followed by their positions.
             rewrite=replace(rewrite, tells_left_out=False),
-            layout=made.layout,
+            layout=cluster_plan.layout,
             group_id=group.group_id,
             seed=group.seed,
-            sort_order_id=made.sort_order_id,
+            sort_order_id=cluster_plan.sort_order_id,
         )
         read, place = [file.data for file in group.files], table.partition_path(group.key)
         task = PlannedTask.reading(Work(CLUSTER, encode_cluster_input(work)), read, group.cost, place)
         tasks.append(replace(task, input_bytes=group.input_bytes))  # of deletes, too
     plan_state = ClusterPlanState(
-        columns=tuple(key.field_id for key in made.layout.keys),
-        registers=config.register_sort_order and made.layout.strategy is Strategy.LINEAR,
+        columns=tuple(key.field_id for key in cluster_plan.layout.keys),
+        registers=config.register_sort_order and cluster_plan.layout.strategy is Strategy.LINEAR,
         rejects=config.update_strategy is UpdateStrategy.REJECT,
         carries=config.carry_over_max_rows if config.update_strategy is UpdateStrategy.CARRY_OVER else None,
-        before={number: group.before for number, group in enumerate(made.groups, 1)},
-        predicted={number: group.predicted for number, group in enumerate(made.groups, 1)},
+        before={number: group.before for number, group in enumerate(cluster_plan.groups, 1)},
+        predicted={number: group.predicted for number, group in enumerate(cluster_plan.groups, 1)},
     )
     waits = request.cluster.schedule_only or (request.name is None and config.mode is Mode.SCHEDULED)
     return Plan(
         CLUSTER,
         verdict.reason,
-        made.snapshot_id,
-        made.sequence_number,
+        cluster_plan.snapshot_id,
+        cluster_plan.sequence_number,
         tuple(tasks),
         json.dumps(asdict(plan_state)),
-        document={**_document(table, verdict, made), REJECTS: plan_state.rejects},
+        document={**_document(table, verdict, cluster_plan), REJECTS: plan_state.rejects},
         data_files=tuple(file.data.path for file in files),
         ttl=config.plan_ttl,
         waits=waits,
@@ -400,10 +400,10 @@ def _plan(
     )
 
 
-def _document(table: AnyTable, verdict: ClusterVerdict, made: ClusterPlan) -> dict[str, object]:
+def _document(table: AnyTable, verdict: ClusterVerdict, cluster_plan: ClusterPlan) -> dict[str, object]:
     """The plan as people see it before and after it is started."""
     sorting = table.sorting()
-    names = [sorting.name_of(key.field_id) for key in made.layout.keys]
+    names = [sorting.name_of(key.field_id) for key in cluster_plan.layout.keys]
     groups = [
         {
             "partition": table.partition_path(group.key),
@@ -415,18 +415,18 @@ def _document(table: AnyTable, verdict: ClusterVerdict, made: ClusterPlan) -> di
             "predicted_point_query_files": dict(zip(names, group.predicted, strict=False)),
             "cpu_ms": group.core_ms,
         }
-        for group in made.groups
+        for group in cluster_plan.groups
     ]
     return {
         "layout": {
-            "strategy": made.layout.strategy.value,
+            "strategy": cluster_plan.layout.strategy.value,
             "columns": names,
-            "keys": [asdict(key) for key in made.layout.keys],
+            "keys": [asdict(key) for key in cluster_plan.layout.keys],
         },
         "notes": list(verdict.notes),
         "groups": groups,
-        "groups_left": made.left,
-        "input_files_count": sum(len(group.files) for group in made.groups),
-        "input_bytes": sum(group.input_bytes for group in made.groups),
-        "cpu_ms": sum(group.core_ms for group in made.groups),
+        "groups_left": cluster_plan.left,
+        "input_files_count": sum(len(group.files) for group in cluster_plan.groups),
+        "input_bytes": sum(group.input_bytes for group in cluster_plan.groups),
+        "cpu_ms": sum(group.core_ms for group in cluster_plan.groups),
     }

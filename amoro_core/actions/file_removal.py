@@ -40,7 +40,7 @@ from amoro_core.validation.removable_deletes import dangling_deletes, deletes_wi
 EXPIRE_DATA = "expire-data"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AGAIN = "The next run plans it anew."
-_KEYS = ("maintenance.zone", *(known.key for known in properties_of(DataExpiryConfig)))
+_KEYS = ("maintenance.zone", *(item.key for item in properties_of(DataExpiryConfig)))
 
 
 class ExpireData(ActionDefaults):
@@ -70,22 +70,22 @@ class ExpireData(ActionDefaults):
         scan = table.scan()
         if scan is None:
             return TriggerVerdict(False, "the table has no snapshot"), None
-        found = expired(scan, limit)
-        if not found.files:
+        old = expired(scan, limit)
+        if not old.files:
             return TriggerVerdict(False, f"nothing is older than {until:%Y-%m-%d %H:%M:%S} UTC"), None
-        deletes = deletes_without(scan, (file.path for file in found.every))
+        deletes = deletes_without(scan, (file.path for file in old.every))
         reason = (
-            f"{many(len(found.every), 'data file')} with {many(found.rows, 'row')} older than "
+            f"{many(len(old.every), 'data file')} with {many(old.rows, 'row')} older than "
             f"{until:%Y-%m-%d %H:%M:%S} UTC, {config.retention} before {base:%Y-%m-%d %H:%M:%S}"
         )
-        kept = {key: situation.properties[key] for key in _KEYS if key in situation.properties}
+        properties = {key: situation.properties[key] for key in _KEYS if key in situation.properties}
         return self.planned(
             table,
             reason,
-            {"until_us": limit.until, "properties": kept},
-            held=f"{found.rows} of {found.total_rows} rows would go, more than half" if found.is_most else "",
-            measures={"rows": found.rows, "data_files": len(found.every)},
-            document=_document(table, found, deletes, until),
+            {"until_us": limit.until, "properties": properties},
+            held=f"{old.rows} of {old.total_rows} rows would go, more than half" if old.is_most else "",
+            measures={"rows": old.rows, "data_files": len(old.every)},
+            document=_document(table, old, deletes, until),
         )
 
     def preparing(self) -> Prepare:
@@ -156,13 +156,13 @@ def _bytes(files: tuple[DataFile, ...], deletes: tuple[DeleteFile, ...]) -> int:
     return sum(file.size_bytes for file in files) + sum(delete.size_bytes for delete in deletes)
 
 
-def _document(table: AnyTable, found: Expired, deletes: tuple[DeleteFile, ...], until: datetime) -> dict[str, object]:
+def _document(table: AnyTable, old: Expired, deletes: tuple[DeleteFile, ...], until: datetime) -> dict[str, object]:
     return {
-        "deleted_data_files_count": len(found.every),
+        "deleted_data_files_count": len(old.every),
         "deleted_delete_files_count": len(deletes),
-        "rows": found.rows,
-        "total_rows": found.total_rows,
-        "bytes": _bytes(found.every, deletes),
+        "rows": old.rows,
+        "total_rows": old.total_rows,
+        "bytes": _bytes(old.every, deletes),
         "older_than": until.isoformat(),
         "partitions": [
             {
@@ -170,9 +170,9 @@ def _document(table: AnyTable, found: Expired, deletes: tuple[DeleteFile, ...], 
                 "data_files": len(files),
                 "rows": sum(file.record_count for file in files),
             }
-            for key, files in found.files.items()
+            for key, files in old.files.items()
         ],
-        "kept_data_files": dict(found.kept),
+        "kept_data_files": dict(old.kept),
     }
 
 

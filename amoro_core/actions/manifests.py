@@ -41,11 +41,11 @@ class RewriteManifests(ActionDefaults):
         if (why := table.skip_reason()) is not None or table.facts.snapshot_id is None:
             return TriggerVerdict(False, why or "the table has no snapshot"), None
         min_count = None if request.name else config.min_count
-        found = table.manifest_clusters(min_count)
-        if not found:
+        clusters = table.manifest_clusters(min_count)
+        if not clusters:
             return TriggerVerdict(False, "no manifest is worth rewriting"), None
-        reason = "; ".join(manifest_cluster.reason for manifest_cluster in found)
-        return self.planned(table, reason, {"min_count": min_count}, document=_document(found))
+        reason = "; ".join(manifest_cluster.reason for manifest_cluster in clusters)
+        return self.planned(table, reason, {"min_count": min_count}, document=_document(clusters))
 
     def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
         """Rewrites the manifests of the present head that are worth it."""
@@ -62,11 +62,11 @@ class RewriteManifests(ActionDefaults):
         return staged_change(case, staged.commit, "; ".join((words, *staged.dropped)), figures, now)
 
 
-def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:
+def _document(clusters: Sequence[ManifestCluster]) -> dict[str, object]:
     """The preview; `rewritten_manifests_count` is Spark's name."""
     return {
-        "rewritten_manifests_count": sum(len(manifest_cluster.paths) for manifest_cluster in found),
-        "bytes": sum(manifest_cluster.size_bytes for manifest_cluster in found),
+        "rewritten_manifests_count": sum(len(manifest_cluster.paths) for manifest_cluster in clusters),
+        "bytes": sum(manifest_cluster.size_bytes for manifest_cluster in clusters),
         "clusters": [
             {
                 "content": manifest_cluster.content,
@@ -76,6 +76,6 @@ def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:
                 "bytes": manifest_cluster.size_bytes,
                 "reason": manifest_cluster.reason,
             }
-            for manifest_cluster in found
+            for manifest_cluster in clusters
         ],
     }

@@ -88,19 +88,19 @@ def list_tasks(
 def gathered(search: Search, results: Iterable[TaskResult]) -> None:
     """Pass the tasks' findings to the search. Raises CheckFailed for results that contradict themselves or the work."""
     files = size = without_time = 0
-    missing, kept = set[str](), dict[str, int]()
+    missing, counts = set[str](), dict[str, int]()
     for result in results:
-        work, said = pb.ListWork.FromString(result.input), pb.ListOutput.FromString(result.output)
-        files, size, without_time = files + said.files, size + said.bytes, without_time + said.without_time
-        missing |= set(work.must_be_listed) - set(said.seen)
-        for reason, count in (*said.kept.items(), (BEYOND, said.more_files)):
-            kept[reason] = kept.get(reason, 0) + count
-        search.found.beyond_bytes += said.more_bytes
-        for place, page in _by_place(result.number, work, said):
+        work, output = pb.ListWork.FromString(result.input), pb.ListOutput.FromString(result.output)
+        files, size, without_time = files + output.files, size + output.bytes, without_time + output.without_time
+        missing |= set(work.must_be_listed) - set(output.seen)
+        for reason, count in (*output.kept.items(), (BEYOND, output.more_files)):
+            counts[reason] = counts.get(reason, 0) + count
+        search.found.beyond_bytes += output.more_bytes
+        for place, page in _by_place(result.number, work, output):
             search.see(place, page)
-    found = search.found
-    found.files, found.bytes, found.without_time, found.unseen = files, size, without_time, missing
-    found.kept.update({reason: count for reason, count in kept.items() if count})
+    total = search.found
+    total.files, total.bytes, total.without_time, total.unseen = files, size, without_time, missing
+    total.kept.update({reason: count for reason, count in counts.items() if count})
 
 
 def _cuts(paths: Iterable[str], ranges: int) -> list[str]:
@@ -123,7 +123,7 @@ def _common(table: Searchable, ground: TableLocations, terms: OrphanConditions) 
         age_ms=milliseconds(terms.age),
         task_limit_ms=milliseconds(terms.start_to_close),
         active=sorted(terms.around.active),
-        ended={one: to_us(at) // 1000 for one, at in terms.around.ended.items() if at > since},
+        ended={process_id: to_us(at) // 1000 for process_id, at in terms.around.ended.items() if at > since},
         most_candidates=MOST_CANDIDATES,
     )
 
@@ -133,23 +133,23 @@ def _of_range(common: pb.ListWork, ground: TableLocations, places: Sequence[str]
     work.CopyFrom(common)
     work.after, work.until = within.after, within.until
     work.places.extend(place for place in places if within.meets(key_in_place(place)))
-    work.must_be_listed.extend(one for one in ground.must_be_listed if within.holds(key_in_place(one)))
+    work.must_be_listed.extend(place for place in ground.must_be_listed if within.holds(key_in_place(place)))
     return work
 
 
-def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[tuple[str, Sequence[StoredFile]]]:
+def _by_place(number: int, work: pb.ListWork, output: pb.ListOutput) -> Iterator[tuple[str, Sequence[StoredFile]]]:
     """The candidates of a task below each of its locations. Raises CheckFailed for one outside of them."""
-    within, left = KeyRange(work.after, work.until), len(said.candidates)
+    within, rest = KeyRange(work.after, work.until), len(output.candidates)
     here = [
         StoredFile(file.path, file.size_bytes, from_us(file.modified_us) if file.HasField("modified_us") else None)
-        for file in said.candidates
+        for file in output.candidates
         if within.holds(key_in_place(file.path))
     ]
     for place, page in by_place(work.places, here):
-        left -= len(page)
+        rest -= len(page)
         yield place, page
-    if left:
-        raise CheckFailed(f"task {number} names {left} files that lie elsewhere than it was to list")
+    if rest:
+        raise CheckFailed(f"task {number} names {rest} files that lie elsewhere than it was to list")
 
 
 CLEAN_ORPHANS = "clean-orphan-files"
@@ -214,29 +214,29 @@ class CleanOrphanFiles(ActionDefaults):
     def _listing(self, table: AnyTable, inputs: "_SearchInputs", file_list: str) -> tuple[TriggerVerdict, Plan]:
         if file_list:
             next(iter(inventory(table.access(), file_list)), None)  # an unreadable one is refused immediately
-        known = count_files(table.snapshots())
-        tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, known, file_list)
-        beside = f"go by {file_list}" if file_list else "list what lies beside them"
+        count = count_files(table.snapshots())
+        tasks, blobs = list_tasks(table, inputs.ground, inputs.places, inputs.terms, count, file_list)
+        source = f"go by {file_list}" if file_list else "list what lies beside them"
         return self.planned(
             table,
-            f"{many(known, 'known file')}: {many(len(tasks), 'task')} to {beside}",
+            f"{many(count, 'known file')}: {many(len(tasks), 'task')} to {source}",
             {"files": 0, "bytes": 0, "age_s": inputs.terms.age.total_seconds()},
             tasks=tasks,
             commits=False,
             keep=inputs.config.trash_keep,
-            document={"known_files": known, "tasks": len(tasks)},
+            document={"known_files": count, "tasks": len(tasks)},
             blobs=blobs,
         )
 
     def _condemning(self, table: AnyTable, seen: SearchResult, inputs: "_SearchInputs") -> Plan:
         result = replace(seen, orphans=_still_files(table, seen.orphans))
-        kept = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
+        counts = ", ".join(f"{count} {_KEPT.get(reason, reason)}" for reason, count in sorted(result.kept.items()))
         size = sum(orphan.size_bytes or 0 for orphan in result.orphans)
         figures = {"files": len(result.orphans), "bytes": size}
         more = {"more_files": result.kept[BEYOND], "more_bytes": result.beyond_bytes} if result.kept[BEYOND] else {}
         reason = f"{many(len(result.orphans), 'orphan')} among {many(result.files, 'file')}"
         if not result.orphans:
-            reason = f"no orphans among {many(result.files, 'file')}{kept and f'; kept: {kept}'}"
+            reason = f"no orphans among {many(result.files, 'file')}{counts and f'; kept: {counts}'}"
         return self.planned(
             table,
             reason,
@@ -265,15 +265,15 @@ def _search_inputs(table: AnyTable, situation: PlanningContext, options: Options
     age = _age(config, options)
     ground = table.ground()
     places = _places(ground, options)
-    around = situation.around()
+    surroundings = situation.around()
     refuse_shared(str(table.facts.identifier), ground, places, situation.neighbours())
     in_flight = table.uncommitted(_in_flight(table, ground, situation.now))
     if options.file_list:
         ground = replace(ground, must_be_listed=())  # an inventory is older
     elif options.locations:
-        listed = (one for one in ground.must_be_listed if any(is_below(one, place) for place in places))
+        listed = (path for path in ground.must_be_listed if any(is_below(path, place) for place in places))
         ground = replace(ground, must_be_listed=tuple(listed))
-    terms = OrphanConditions(situation.now, age, situation.task_limit, around, frozenset(in_flight))
+    terms = OrphanConditions(situation.now, age, situation.task_limit, surroundings, frozenset(in_flight))
     return _SearchInputs(config, ground, places, terms)
 
 
@@ -296,12 +296,12 @@ def _age(config: OrphanConfig, options: Options) -> timedelta:
 
 def _places(ground: TableLocations, options: Options) -> tuple[str, ...]:
     for place in options.locations:
-        if not any(is_within(place, one) for one in ground.writable) or ".." in place.split("/"):
+        if not any(is_within(place, root) for root in ground.writable) or ".." in place.split("/"):
             raise InvalidArgument(
                 f"--location {place} is outside the places where files of the table are written",
                 hint=f"One below: {', '.join(ground.writable)}",
             )
-        if any(is_within(place, one) and is_in_trash(place, one) for one in ground.writable):
+        if any(is_within(place, root) and is_in_trash(place, root) for root in ground.writable):
             raise InvalidArgument(
                 f"--location {place} is a trash: what was moved there is deleted when its time has come",
                 hint="`amoro trash list` shows it.",
@@ -331,7 +331,7 @@ def _still_files(table: AnyTable, orphans: Sequence[Condemned]) -> list[Condemne
     distinct = dict[str, Condemned]()
     for orphan in orphans:
         distinct.setdefault(orphan.path, orphan)
-    return [one for one in distinct.values() if one.size_bytes or empty.get(one.path) is not None]
+    return [file for file in distinct.values() if file.size_bytes or empty.get(file.path) is not None]
 
 
 _KEPT = {"condemned already": "already marked for deletion"}  # reasons in words, where the public key is another
@@ -347,13 +347,13 @@ def _document(result: SearchResult, inputs: _SearchInputs) -> dict[str, object]:
         "kept": dict(sorted(result.kept.items())),
         "orphan_files": [
             {
-                "orphan_file_location": one.path,
-                "bytes": one.size_bytes,
-                "kind": one.kind.value,
-                "modified_at": None if one.modified_at is None else one.modified_at.isoformat(),
-                "reason": one.reason,
+                "orphan_file_location": file.path,
+                "bytes": file.size_bytes,
+                "kind": file.kind.value,
+                "modified_at": None if file.modified_at is None else file.modified_at.isoformat(),
+                "reason": file.reason,
             }
-            for one in result.orphans[:_NAMED]
+            for file in result.orphans[:_NAMED]
         ],
     }
 
@@ -462,4 +462,4 @@ class EmptyTrash(ActionDefaults):
     def removals_of(self, output: bytes) -> Mapping[str, Removal]:
         """The outcome of each file, as reported by the task; an unknown outcome counts as failed."""
         reported = pb.DeleteOutput.FromString(output).files
-        return {one.path: Removal(_ENDED.get(one.outcome, Ended.FAILED), one.why) for one in reported}
+        return {file.path: Removal(_ENDED.get(file.outcome, Ended.FAILED), file.why) for file in reported}

@@ -85,7 +85,7 @@ def copy_description(
     words = Counter(_decided(task, limit, config, kind)[1] for task in rewriting)
     if len(words) == 1:
         return next(iter(words))
-    return "; ".join(f"{count} of {len(rewriting)} tasks: {one}" for one, count in words.most_common())
+    return "; ".join(f"{count} of {len(rewriting)} tasks: {reason}" for reason, count in words.most_common())
 
 
 def _decided(
@@ -125,10 +125,10 @@ def _decided(
 
 def _row_groups(data: DataFile, rule: CopyRule) -> int:
     """How many row groups a file has at least, by its manifest; 0: unknown. Those of a copied file count as small."""
-    told = len(data.split_offsets)
+    count = len(data.split_offsets)
     if not is_copied(data.path) or not rule.min_row_group_bytes:
-        return told
-    return max(told, data.size_bytes // rule.min_row_group_bytes + 1)
+        return count
+    return max(count, data.size_bytes // rule.min_row_group_bytes + 1)
 
 
 def _copies(words: str, rule: CopyRule, small: str) -> str:
@@ -141,11 +141,11 @@ _NUMBER_BYTES = 8
 _CARRIED_BYTES = 64
 
 
-def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
-    contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
+def _tasks(table: Rewritable, new: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
+    contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in new.tasks}}
     tasks = []
-    for task in made.tasks:
-        work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config, made.type)
+    for task in new.tasks:
+        work = rewrite_work(task, contexts[task.key.spec_id], new.sequence_number, config, new.type)
         files = [file.data for file in (*task.rewritten, *task.converted)]
         payload = codec.encode(pb.RewriteInput, work).SerializeToString(deterministic=True)
         tasks.append(PlannedTask.reading(Work(REWRITE, payload), files, task.cost, table.partition_path(task.key)))
@@ -197,9 +197,9 @@ def rewrite_work(
 
 def _carried(file: ScannedFile) -> ColumnMetrics:
     """The bounds and NaN counts of the file, which hold for an output it is copied into, except long bounds."""
-    told = file.data.metrics
-    bounds = _bounds(told, lambda field_id, bound: len(bound) <= _CARRIED_BYTES)
-    return replace(bounds, nan_value_counts=dict(told.nan_value_counts))
+    metrics = file.data.metrics
+    bounds = _bounds(metrics, lambda field_id, bound: len(bound) <= _CARRIED_BYTES)
+    return replace(bounds, nan_value_counts=dict(metrics.nan_value_counts))
 
 
 def _key_bounds(file: ScannedFile) -> ColumnMetrics:
@@ -243,7 +243,7 @@ class Rewriting(ActionDefaults):
     def plan(self, table: Rewritable, situation: PlanningContext, request: Request) -> tuple[Evaluation, Plan | None]:
         """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do."""
         config = situation.config
-        scan, taken = table.scan(), situation.taken.paths
+        scan, reserved = table.scan(), situation.taken.paths
         evaluation = evaluate(
             scan,
             config,
@@ -252,30 +252,30 @@ class Rewriting(ActionDefaults):
             None if request.name is None else OptimizingType(request.name),
             request.force,
             table.partition_path,
-            excluding_reserved(taken, table.selects(config.filter) if config.filter is not None else None),
+            excluding_reserved(reserved, table.selects(config.filter) if config.filter is not None else None),
             table.chooses(request.where) if request.where else None,
             clustered=ordered_groups(scan),
             commits=situation.commits,
         )
-        evaluation = with_reserved(evaluation, scan, taken)
+        evaluation = with_reserved(evaluation, scan, reserved)
         capacity = situation.capacity
-        made = None if scan is None else plan(scan, evaluation, config, capacity.threads, capacity.max_input_per_thread)
-        if made is None:
+        new = None if scan is None else plan(scan, evaluation, config, capacity.threads, capacity.max_input_per_thread)
+        if new is None:
             return evaluation, None
-        files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
+        files = [file for task in new.tasks for file in (*task.rewritten, *task.converted)]
         deletes = (delete.path for file in files for delete in file.deletes)
         data_files = tuple(file.data.path for file in files)
         table.refuse_inputs(dict.fromkeys((*data_files, *deletes)))
-        tasks, evaluation = _tasks(table, made, config), made.evaluation
+        tasks, evaluation = _tasks(table, new, config), new.evaluation
         return evaluation, Plan(
-            made.type,
+            new.type,
             evaluation.reason,
-            made.snapshot_id,
-            made.sequence_number,
+            new.snapshot_id,
+            new.sequence_number,
             tasks,
-            detail=json.dumps({_FIRST_CUT: made.first_cut}) if made.first_cut else "",
+            detail=json.dumps({_FIRST_CUT: new.first_cut}) if new.first_cut else "",
             data_files=data_files,
-            work_s=made.work_s,
+            work_s=new.work_s,
         )
 
     def preparing(self) -> Prepare:
@@ -307,8 +307,8 @@ class Rewriting(ActionDefaults):
 
     def outputs(self, case: ProcessContext, groups: frozenset[int]) -> tuple[str, ...]:
         """What these tasks have written; of all tasks the omitted rows, and vectors that no attempt of a commit has."""
-        every = _groups(case)
-        return (*_outputs([group for group in every if group.number in groups]), *_maps(every), *_joined(every, case))
+        own = _groups(case)
+        return (*_outputs([group for group in own if group.number in groups]), *_maps(own), *_joined(own, case))
 
 
 def inputs_in(case: ProcessContext) -> list[bytes]:
@@ -346,12 +346,12 @@ def _groups(case: ProcessContext) -> list[Group]:
     ]
 
 
-def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
+def _change(table: Rewritable, case: ProcessContext, cache: FileReadCache, now: datetime) -> Change:
     """Validate, check, stage."""
     record = record_of(case.process, [group for group in _groups(case) if group.number not in case.dropped])
     check_maps(record)
     head = table.head(record.snapshot_id, record.sequence_number)
-    view = known.view_of(table, record, head)
+    view = cache.view_of(table, record, head)
     validation = validate(view)
     if validation.conflict is not None:
         raise CommitConflict(validation.conflict, hint=_AGAIN)
@@ -359,7 +359,7 @@ def _change(table: Rewritable, case: ProcessContext, known: FileReadCache, now: 
         raise CommitConflict("; ".join(validation.dropped.values()), hint=_AGAIN)
     content = validation.content
     inputs = inputs_of(record, content, head)
-    check_content(record, content, inputs, table, known)
+    check_content(record, content, inputs, table, cache)
     summary = {**summary_of(case.process, "OPTIMIZE"), OPTIMIZING_TYPE: case.process.type}
     change = rewrite_change(table, case, view, content, inputs, summary, now)
     encoded = encoded_files([group for group in record.groups if group.number in content.groups])
@@ -451,14 +451,14 @@ def carried_figures(carried: Sequence[CarriedRows], record: PlanRecord) -> tuple
 
 
 def check_content(
-    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: FileReadCache
+    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, cache: FileReadCache
 ) -> None:
     """The check that can't be skipped: what is committed adds up, file by file and row by row. Raises CheckFailed."""
     plan_record = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
     facts: dict[str, FileFacts] = {}
     for path in _outputs(plan_record.groups):
         try:
-            facts[path] = known.facts(table, path)
+            facts[path] = cache.facts(table, path)
         except (DataFileMissing, UnreadableFile) as error:
             raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
     check(plan_record, {file.data.path: file for file in inputs}, facts)
@@ -526,9 +526,9 @@ def _reasons(group: Group) -> Iterator[tuple[str, int]]:
         yield PLANNED, encoded
         return
     # Older optimizers report only the most frequent reason: it stands for all.
-    told = output.encoded_files or {output.encoded_because: encoded}
-    yield from told.items()
-    yield OTHERS, encoded - sum(told.values())
+    reasons = output.encoded_files or {output.encoded_because: encoded}
+    yield from reasons.items()
+    yield OTHERS, encoded - sum(reasons.values())
 
 
 def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ...]:
@@ -538,15 +538,15 @@ def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ..
     applied = {
         group.work.deletes[at].identity for group in groups for given in group.work.converted for at in given.deletes
     }
-    gone = {
+    dropped = {
         item.identity for item in content.removed_deletes if item.kind is DeleteKind.POSITION and not item.is_vector
     }
-    folded = gone & applied
+    folded = dropped & applied
     if not folded:
         return ()
     return (
         Figure("position_deletes_folded", len(folded), "files"),
-        Figure("bytes_folded", sum(one.size for one in folded), "bytes"),
+        Figure("bytes_folded", sum(file.size for file in folded), "bytes"),
     )
 
 

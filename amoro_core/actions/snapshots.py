@@ -40,7 +40,7 @@ LEAST_AGE = timedelta(hours=24)
 #: Maximum of files that one process condemns; the oldest snapshots expire first.
 MOST_FILES = 1_000_000
 _GC = "gc.enabled"
-_KEYS = frozenset(one.key for one in properties_of(RetentionConfig))
+_KEYS = frozenset(item.key for item in properties_of(RetentionConfig))
 #: Counts of files by the names that Spark's procedure gives them.
 _COUNTS = {
     FileKind.DATA: "deleted_data_files_count",
@@ -68,13 +68,13 @@ class ExpireSnapshots(ActionDefaults):
         needed snapshot, and options of other actions."""
         _refuse(request.options)
         config = parse_into(RetentionConfig, situation.properties)
-        around, history = situation.around(), table.history()
+        context, history = situation.around(), table.history()
         target = Target(
             request.options.older_than,
             request.options.retain_last,
             request.options.snapshot_ids,
-            dict(around.pinned),
-            dict(around.since),
+            dict(context.pinned),
+            dict(context.since),
         )
         selected = select(history.snapshots, history.refs, config, target, situation.now)
         _refuse_named(request.options, history, selected)
@@ -135,8 +135,8 @@ class ExpireSnapshots(ActionDefaults):
         """The files that only the removed snapshots needed."""
         removed = _removed(case)
         reason = f"no snapshot needs it: {many(len(removed.snapshot_ids), 'snapshot')} expired"
-        for one in table.released(self.base(case), removed):
-            yield Condemned(one.path, one.kind, one.size_bytes, None, reason)
+        for file in table.released(self.base(case), removed):
+            yield Condemned(file.path, file.kind, file.size_bytes, None, reason)
 
     def base(self, case: ProcessContext) -> str:
         """The state that still knew the snapshots."""
@@ -160,8 +160,8 @@ def _refuse(options: Options) -> None:
 
 
 def _refuse_named(options: Options, history: History, selected: SnapshotSelection) -> None:
-    known = {snapshot_facts.snapshot_id for snapshot_facts in history.snapshots}
-    if missing := [id_ for id_ in options.snapshot_ids if id_ not in known]:
+    present = {snapshot_facts.snapshot_id for snapshot_facts in history.snapshots}
+    if missing := [id_ for id_ in options.snapshot_ids if id_ not in present]:
         raise InvalidArgument(f"the table has no snapshot {missing[0]}", hint="Name snapshots that it has.")
     for snapshot_id, why in selected.refused.items():
         raise InvalidArgument(
@@ -197,10 +197,10 @@ def _within_limit(table: AnyTable, going: list[int]) -> tuple[list[int], Counter
     while True:
         counts: Counter[str] = Counter()
         size = 0
-        for one in islice(table.would_release(frozenset(going)), MOST_FILES + 1):
-            deletes = _EQUALITY if one.has_equality_deletes else _POSITION
-            counts[deletes if one.kind is FileKind.DELETE else _COUNTS[one.kind]] += 1
-            size += one.size_bytes or 0
+        for file in islice(table.would_release(frozenset(going)), MOST_FILES + 1):
+            deletes = _EQUALITY if file.has_equality_deletes else _POSITION
+            counts[deletes if file.kind is FileKind.DELETE else _COUNTS[file.kind]] += 1
+            size += file.size_bytes or 0
         if counts.total() <= MOST_FILES or len(going) <= 1:
             return going, counts, size
         going = going[: len(going) // 2]
@@ -218,11 +218,11 @@ def _document(
     times = {snapshot.snapshot_id: snapshot.committed_at.isoformat() for snapshot in history.snapshots}
     return {
         "expired_snapshots": [
-            {"snapshot_id": one, "committed_at": times[one], "reason": selected.go[one]} for one in going
+            {"snapshot_id": id_, "committed_at": times[id_], "reason": selected.go[id_]} for id_ in going
         ],
         "kept_snapshots": [
-            {"snapshot_id": one, "committed_at": times[one], "ground": why.ground.value, "reason": why.reason}
-            for one, why in selected.stay.items()
+            {"snapshot_id": id_, "committed_at": times[id_], "ground": why.ground.value, "reason": why.reason}
+            for id_, why in selected.stay.items()
         ],
         "removed_refs": [{"name": name, "reason": selected.refs[name]} for name in refs],
     }

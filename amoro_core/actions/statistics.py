@@ -154,13 +154,13 @@ class ComputeStatistics(ActionDefaults):
             *(item for item in entries.partitions if item.snapshot_id == head.snapshot_id and partitions),
             *(statistics_entry for statistics_entry in entries.every if statistics_entry.snapshot_id not in snapshots),
         ]
-        stored = [{"path": one.path, "bytes": one.size_bytes, "snapshot_id": one.snapshot_id} for one in replaced]
+        stored = [{"path": file.path, "bytes": file.size_bytes, "snapshot_id": file.snapshot_id} for file in replaced]
         detail = {"columns": columns, "partitions": partitions, "replaced": stored}
         document = {
             "snapshot_id": head.snapshot_id,
             "columns": [name for name, field_id in names.items() if field_id in columns],
             "partition_statistics": partitions,
-            "replaced_files": [{"path": one.path, "bytes": one.size_bytes} for one in replaced],
+            "replaced_files": [{"path": file.path, "bytes": file.size_bytes} for file in replaced],
         }
         tasks = _tasks(table, head.snapshot_id, columns, request)
         return verdict, self.planned(table, verdict.reason, detail, tasks=tasks, document=document)[1]
@@ -205,10 +205,10 @@ class ComputeStatistics(ActionDefaults):
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
         named = {statistics_entry.path for statistics_entry in table.statistics().every}
-        for one in case.detail["replaced"]:
-            if one["path"] not in named:
-                reason = f"statistics of snapshot {one['snapshot_id']}, replaced or of a snapshot that is gone"
-                yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, reason)
+        for file in case.detail["replaced"]:
+            if file["path"] not in named:
+                reason = f"statistics of snapshot {file['snapshot_id']}, replaced or of a snapshot that is gone"
+                yield Condemned(file["path"], FileKind.STATISTICS, file["bytes"], None, reason)
 
     def keep(self, case: ProcessContext) -> timedelta:
         """How long replaced files stay."""

@@ -294,12 +294,12 @@ class PaimonCompact(PaimonService):
         """By the sorted runs or small files in each bucket, and by the age of level 0."""
         contents = table.contents
         most = max((fragments(group, contents, options) for group in contents.groups), default=0)
-        due, every = len(due_buckets(contents, config, options, now)), len(contents.groups)
+        due, total = len(due_buckets(contents, config, options, now)), len(contents.groups)
         kind, least = (
             ("sorted runs", options.most_runs + 1) if contents.key_columns else ("small files", options.least_files)
         )
         return TriggerVerdict(
-            due > 0, f"{due} of {every} buckets are due: at most {most} {kind} in one, due from {least}"
+            due > 0, f"{due} of {total} buckets are due: at most {most} {kind} in one, due from {least}"
         )
 
     def work(self, table: AnyTable, config: ServiceConfig, situation: PlanningContext) -> pb.ProcedureWork | str:
@@ -308,7 +308,7 @@ class PaimonCompact(PaimonService):
         due = due_buckets(contents, config, options, situation.now) or due_buckets(contents, config, options, None)
         if not due:
             return "no bucket has enough small files, or more than one sorted run with one at level 0"
-        buckets = [(one.partition, int(one.name), is_full) for one, is_full in due]
+        buckets = [(bucket.partition, int(bucket.name), is_full) for bucket, is_full in due]
         mode = "fixed" if options.bucket > 0 else "unaware"
         return pb.ProcedureWork(options={"buckets": json.dumps(buckets), "mode": mode})
 
@@ -344,7 +344,7 @@ class PaimonExpire(PaimonService):
 
     def outcome(self, table: AnyTable, work: pb.ProcedureWork, output: pb.ProcedureOutput, planned_at: int) -> str:
         """How far the oldest snapshot has moved on."""
-        before, after = int(work.options["oldest"]), min(int(one.time) for one in table.timeline if one.user)
+        before, after = int(work.options["oldest"]), min(int(entry.time) for entry in table.timeline if entry.user)
         if after == before:
             raise CommitConflict("Paimon found no snapshot to expire")
         return f"expire: snapshots {before} to {after - 1}"
@@ -360,12 +360,12 @@ def paimon_options(table: Serviced, config: ServiceConfig) -> PaimonOptions:
             reason="write-only",
             hint="Set write-only=true on the table to have that done by optimizers.",
         )
-    found, scheme = table.contents, scheme_of(normalise(facts.location))
-    branches = [*found.branches, *([] if options.branch == MAIN else [options.branch])]
+    contents, scheme = table.contents, scheme_of(normalise(facts.location))
+    branches = [*contents.branches, *([] if options.branch == MAIN else [options.branch])]
     problems = {
         f"it has the type {options.kind}": options.kind != "table",
         f"it has branches: {', '.join(branches)}": bool(branches),
-        f"bucket={options.bucket}": options.bucket < 1 and (found.key_columns or options.bucket != NO_BUCKETS),
+        f"bucket={options.bucket}": options.bucket < 1 and (contents.key_columns or options.bucket != NO_BUCKETS),
         "deletion-vectors.enabled=true": options.deletion_vectors,
         "row-tracking.enabled=true": options.row_tracking,
         "on local files a commit may replace another one; for trials: table-service.local-files=true": (

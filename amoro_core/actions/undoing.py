@@ -125,7 +125,7 @@ class UndoFiles(ActionDefaults):
             _require_window(case, situation)
         receipt = case.process.receipt
         rows = -1 if self._removes_rows or receipt is None else receipt.rows_before
-        (first_before, first_after), *more = ((one.parent_snapshot_id, one.snapshot_id) for one in landed)
+        (first_before, first_after), *more = ((commit.parent_snapshot_id, commit.snapshot_id) for commit in landed)
         detail = _Detail(case.process.process_id, case.process.type, first_before, first_after, rows, tuple(more))
         try:
             _, content = _content(table, detail)
@@ -161,7 +161,7 @@ def _require_window(case: ProcessContext, situation: PlanningContext) -> None:
         )
 
 
-def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = None) -> tuple[Head, CommitContent]:
+def _content(table: AnyTable, detail: _Detail, cache: FileReadCache | None = None) -> tuple[Head, CommitContent]:
     """The change that undoes the commit on the present head. Raises CommitConflict with the reason if impossible."""
     commits = []
     for pair in detail.commits:
@@ -172,12 +172,12 @@ def _content(table: AnyTable, detail: _Detail, known: FileReadCache | None = Non
         commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
     files = [file for commit_change in commits for file in commit_change.files]
-    named = (known or FileReadCache()).positions(table, ambiguous_since(commits, heads), files)
-    made = revert(commits, heads, named)
-    if made.content is None:
-        raise CommitConflict(made.refusal)
-    _require_files(table, made.content)
-    return heads[0], made.content
+    named = (cache or FileReadCache()).positions(table, ambiguous_since(commits, heads), files)
+    result = revert(commits, heads, named)
+    if result.content is None:
+        raise CommitConflict(result.refusal)
+    _require_files(table, result.content)
+    return heads[0], result.content
 
 
 def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
@@ -191,18 +191,18 @@ def _heads(table: AnyTable, commits: Sequence[CommitChange]) -> list[Head]:
 
 def _require_files(table: AnyTable, content: CommitContent) -> None:
     """Raise CommitConflict for a file to restore that is gone or was replaced."""
-    files = {one.path: one for one in _restored(content)}
+    files = {file.path: file for file in _restored(content)}
     table.refuse_inputs(files)
     try:
         stored = table.access().stat_many(files)
     except DataFileMissing as error:
         raise CommitConflict(error.message) from error
     for path, file in files.items():
-        found = stored.get(path)
-        if found is None:
+        size = stored.get(path)
+        if size is None:
             raise CommitConflict(f"{path} was deleted")
-        if found.size_bytes != file.size_bytes:
-            raise CommitConflict(f"{path} now has {found.size_bytes} bytes instead of {file.size_bytes}")
+        if size.size_bytes != file.size_bytes:
+            raise CommitConflict(f"{path} now has {size.size_bytes} bytes instead of {file.size_bytes}")
 
 
 def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail: _Detail) -> None:
@@ -212,10 +212,10 @@ def _refuse_condemned(content: CommitContent, situation: PlanningContext, detail
             raise CannotUndo(f"process {detail.undone} can't be undone: {file.path} is being deleted")
 
 
-def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: datetime) -> Change:
+def _change(table: AnyTable, case: ProcessContext, cache: FileReadCache, now: datetime) -> Change:
     more = tuple((before, after) for before, after in case.detail["more"])
     detail = _Detail(**{**case.detail, "more": more})
-    head, content = _content(table, detail, known)
+    head, content = _content(table, detail, cache)
     failpoint("commit.before_intent")
     staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDONE: detail.undone})
     failpoint("commit.after_stage")
@@ -226,7 +226,7 @@ def _change(table: AnyTable, case: ProcessContext, known: FileReadCache, now: da
         payload=staged.payload,
         evidence=evidence,
         receipt=replace(receipt, duration_ms=duration_ms(case.process, now)),
-        files=tuple(one.path for one in _restored(content)),
+        files=tuple(file.path for file in _restored(content)),
         metadata_files=staged.metadata_files,
     )
 
@@ -287,13 +287,13 @@ class _Undo(ActionDefaults):
         table: AnyTable,
         case: ProcessContext,
         detail: Mapping[str, object],
-        shown: Mapping[str, object],
+        details: Mapping[str, object],
         **more: Any,
     ) -> tuple[TriggerVerdict, Plan]:
         """The plan that takes the process back."""
         reason = f"undoes process {case.process.process_id} ({case.process.type})"
-        known = {"process_id": case.process.process_id, "type": case.process.type}
-        return self.planned(table, reason, {**known, **detail}, document={**known, **shown}, **more)
+        facts = {"process_id": case.process.process_id, "type": case.process.type}
+        return self.planned(table, reason, {**facts, **detail}, document={**facts, **details}, **more)
 
 
 #: Readers may still open a file that is no longer referenced.
@@ -311,15 +311,15 @@ class UndoTags(_Undo):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the tags. Raises CannotUndo if none is left, or if the automatic one was moved."""
         case = process_of_table(table, request)
-        made = commits_of(case)[0]
-        tags = [made] if isinstance(made, RefAt) else _restored_tags(table, case.detail["ids"])
+        first = commits_of(case)[0]
+        tags = [first] if isinstance(first, RefAt) else _restored_tags(table, case.detail["ids"])
         if not tags:
             raise refused(case, "none of its tags is left")
         if (why := _tag_change(table, tags[0], anew=False)) is not None:
             raise refused(case, why)
         detail = {"tags": [(tag.name, tag.snapshot_id) for tag in tags]}
-        one = {"removed_tag": made.name, "snapshot_id": made.snapshot_id} if isinstance(made, RefAt) else None
-        return self.undo(table, case, detail, one or {"removed_tags": [tag.name for tag in tags]})
+        document = {"removed_tag": first.name, "snapshot_id": first.snapshot_id} if isinstance(first, RefAt) else None
+        return self.undo(table, case, detail, document or {"removed_tags": [tag.name for tag in tags]})
 
     def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
         """Stages it, if the tags are unchanged."""
@@ -363,20 +363,20 @@ class UndoStatistics(_Undo):
     def plan(self, table: AnyTable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan]:
         """The removal of the entries. Raises CannotUndo if one was replaced or removed."""
         case = process_of_table(table, request)
-        made = commits_of(case)[0]
-        if not isinstance(made, StatisticsNamed):
+        change = commits_of(case)[0]
+        if not isinstance(change, StatisticsNamed):
             raise refused(case, "it computed no statistics")
         sizes = {statistics_entry.path: statistics_entry.size_bytes for statistics_entry in table.statistics().every}
-        if gone := [path for path in made.paths if path not in sizes]:
-            raise refused(case, f"its statistics {gone[0]} were replaced or removed")
-        files = [{"path": path, "bytes": sizes[path]} for path in made.paths]
-        detail = {"snapshot_id": made.snapshot_id, "files": files}
-        return self.undo(table, case, detail, {"snapshot_id": made.snapshot_id, "removed_files": files})
+        if missing := [path for path in change.paths if path not in sizes]:
+            raise refused(case, f"its statistics {missing[0]} were replaced or removed")
+        files = [{"path": path, "bytes": sizes[path]} for path in change.paths]
+        detail = {"snapshot_id": change.snapshot_id, "files": files}
+        return self.undo(table, case, detail, {"snapshot_id": change.snapshot_id, "removed_files": files})
 
     def change(self, table: AnyTable, case: ProcessContext, now: datetime) -> Change:
         """Stages the removal of the entries."""
         detail = case.detail
-        paths = tuple(one["path"] for one in detail["files"])
+        paths = tuple(file["path"] for file in detail["files"])
         payload = table.stage_statistics_removal(paths)
         evidence = StatisticsRemoved(detail["snapshot_id"], paths)
         return metadata_change(
@@ -386,9 +386,9 @@ class UndoStatistics(_Undo):
     def condemned(self, table: AnyTable, case: ProcessContext) -> Iterable[Condemned]:
         """The files that are no longer referenced."""
         named = {statistics_entry.path for statistics_entry in table.statistics().every}
-        for one in case.detail["files"]:
-            if one["path"] not in named:
-                yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were undone")
+        for file in case.detail["files"]:
+            if file["path"] not in named:
+                yield Condemned(file["path"], FileKind.STATISTICS, file["bytes"], None, "statistics that were undone")
 
     def keep(self, case: ProcessContext) -> timedelta:
         """How long the files are kept."""
@@ -460,7 +460,7 @@ def _require_expired_files(
 ) -> tuple[str, ...]:
     """The values in `sought` for the normalised paths of the snapshots' files. Raises CommitConflict for a file that is
     gone."""
-    paths = (one.path for one in table.released(base, removed))
+    paths = (file.path for file in table.released(base, removed))
     result: list[str] = []
     while some := list(islice(paths, _ASKED_AT_ONCE)):
         for path, stored in table.access().stat_many(some).items():

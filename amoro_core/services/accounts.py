@@ -158,8 +158,8 @@ class UserService:
             user = accounts.get_user(db, name)
             wanted = _human(role or user.role)
             # A pattern goes with the role that had it, unless another is given.
-            kept = user.pattern if wanted is Role.OPERATOR else ""
-            limits = checked_pattern(kept if pattern is None else pattern, wanted)
+            old = user.pattern if wanted is Role.OPERATOR else ""
+            limits = checked_pattern(old if pattern is None else pattern, wanted)
             accounts.remove_sessions_of_user(db, name)
             return accounts.save_user(db, replace(user, role=wanted, pattern=limits))
 

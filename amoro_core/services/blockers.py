@@ -85,7 +85,7 @@ class BlockerService:
                 f"a condition, and giving way, concern optimizing, not {', '.join(sorted(operations))}",
                 hint="Block other operations for the whole table.",
             )
-        where, paths, apart = self._scope(table_id, condition, yields=yields) if condition else _WHOLE
+        where, paths, disjoint = self._scope(table_id, condition, yields=yields) if condition else _WHOLE
         effects = Effects()
 
         def take(db: Connection) -> TableBlocker:
@@ -94,7 +94,7 @@ class BlockerService:
             # Who refuses writers refuses those that announce partitions, too, unless it gives way.
             against = operations | ({BlockedOperation.BATCH_WRITE} if where and not yields else set())
             for held in actions.list_blockers(db, now, table_id):
-                if held.operations & against and held.blocker_id not in apart:
+                if held.operations & against and held.blocker_id not in disjoint:
                     raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
             blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason, where)
             if BlockedOperation.OPTIMIZE in operations:
@@ -121,14 +121,16 @@ class BlockerService:
         holds, granularity = table.chooses(condition, widely=True), config.conflict_granularity
         if granularity is ConflictGranularity.TABLE:
             return _WHOLE
-        held = self.store.read(lambda db: actions.list_blockers(db, self.clock(), table_id))
-        others = [one for one in held if one.condition and one.condition != condition]
+        blockers = self.store.read(lambda db: actions.list_blockers(db, self.clock(), table_id))
+        others = [blocker for blocker in blockers if blocker.condition and blocker.condition != condition]
         passes = granularity is ConflictGranularity.FILE and not yields
         scan = None if passes and not others else table.scan()
-        keys = {PartitionKey(one.data.spec_id, one.data.partition) for one in (scan.files if scan else ())}
+        keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in (scan.files if scan else ())}
         there = list(filter(holds, keys))
-        apart = frozenset(other.blocker_id for other in others if not any(map(holder(table, other.condition), there)))
-        return condition, frozenset(() if passes else map(table.partition_path, there)), apart
+        disjoint = frozenset(
+            other.blocker_id for other in others if not any(map(holder(table, other.condition), there))
+        )
+        return condition, frozenset(() if passes else map(table.partition_path, there)), disjoint
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:
         """Extend the blocker from now, by its original duration or the given one. The id may be a prefix.
@@ -139,9 +141,9 @@ class BlockerService:
 
         def lengthen(db: Connection) -> TableBlocker:
             now = self.clock()
-            held = actions.find_blocker_by_part(db, blocker_id, now)
-            longer = duration or held.held_for
-            return _named(db, actions.save_blocker(db, replace(held, expires_at=now + longer, held_for=longer)))
+            blocker = actions.find_blocker_by_part(db, blocker_id, now)
+            longer = duration or blocker.held_for
+            return _named(db, actions.save_blocker(db, replace(blocker, expires_at=now + longer, held_for=longer)))
 
         return self.store.write(lengthen)
 
@@ -153,9 +155,9 @@ class BlockerService:
         """End the blocker, and return it. The id may be a prefix. Raises BlockerNotFound."""
 
         def drop(db: Connection) -> TableBlocker:
-            held = actions.find_blocker_by_part(db, blocker_id, self.clock())
-            self._remove(db, [held])
-            return _named(db, held)
+            blocker = actions.find_blocker_by_part(db, blocker_id, self.clock())
+            self._remove(db, [blocker])
+            return _named(db, blocker)
 
         released = self.store.write(drop)
         log.info("blocker.released", blocker=released.blocker.blocker_id, table=str(released.table))
@@ -173,14 +175,14 @@ class BlockerService:
 
         def read(db: Connection) -> Page[TableBlocker]:
             page = actions.blocker_page(db, self.clock(), table_id, window.after, most)
-            return page.mapped(lambda held: _named(db, held))
+            return page.mapped(lambda blocker: _named(db, blocker))
 
         return self.store.read(read)
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
         """The tables on which the operation is blocked now, as a whole."""
-        held = self.store.read(lambda db: actions.list_blockers(db, self.clock()))
-        return frozenset(one.table_id for one in held if operation in one.operations and not one.condition)
+        blockers = self.store.read(lambda db: actions.list_blockers(db, self.clock()))
+        return frozenset(item.table_id for item in blockers if operation in item.operations and not item.condition)
 
     def trim(self) -> int:
         """Delete expired blockers, and return their number."""
@@ -200,9 +202,9 @@ def _clear_way(
     """Let processes with files there give way to the blocker, if `yields`. Raises TableBusy for one that does not."""
     for process in processes.list_active_of(db, runtime.table_id):
         replaces = process.lane in (FILES, LAYOUT)
-        found = {one.task_id.number: one.partition for one in tasks.list_for_process(db, process.process_id)}
-        there = [number for number, path in found.items() if paths is None or not path or path in paths]
-        is_apart = paths is not None and (not replaces or not paths or (found and not there))
+        partitions = {task.task_id.number: task.partition for task in tasks.list_for_process(db, process.process_id)}
+        there = [number for number, path in partitions.items() if paths is None or not path or path in paths]
+        is_apart = paths is not None and (not replaces or not paths or (partitions and not there))
         if process.status in IN_NO_LANE or is_apart:
             continue
         if not (yields and replaces and process.status is ProcessStatus.RUNNING):

@@ -105,8 +105,8 @@ class CatalogService:
     def list_catalogs(self) -> list[CatalogConfig]:
         """All known catalogs, in order of their names."""
         own, policies = self.store.read(lambda db: (catalogs.list_catalogs(db), catalogs.find_policies(db)))
-        known = {config.name: config for config in (*self.foreign(), *own)}
-        return [self._whole(known[name], policies) for name in sorted(known)]
+        by_name = {config.name: config for config in (*self.foreign(), *own)}
+        return [self._whole(by_name[name], policies) for name in sorted(by_name)]
 
     def page(self, window: Window) -> Page[CatalogConfig]:
         """Known catalogs after a name, in order of their names; those of pyiceberg's configuration are read anew."""
@@ -115,11 +115,11 @@ class CatalogService:
         def read(db: Connection) -> Page[CatalogConfig]:
             most = page_limit(window.limit)
             hidden = catalogs.existing_among(db, [config.name for config in foreign])
-            shown = [config for config in foreign if config.name not in hidden]
+            visible = [config for config in foreign if config.name not in hidden]
             own = catalogs.page(db, window.after, most + 1)
-            both = [*own.items, *(one for one in shown if one.name > window.after)]
+            both = [*own.items, *(config for config in visible if config.name > window.after)]
             both.sort(key=lambda config: config.name)
-            return cut(both[: most + 1], most, own.total + len(shown), lambda config: config.name)
+            return cut(both[: most + 1], most, own.total + len(visible), lambda config: config.name)
 
         return self.store.read(read).mapped(self._whole)
 
@@ -209,11 +209,11 @@ class CatalogService:
         check_defaults(dict(whole.properties))
         self.formats.check(whole)
 
-    def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
+    def _read(self, stored: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files sorted by name; added ones replace known ones of the same name. Raises InvalidArgument."""
         from amoro_core.iceberg.catalog.configuration import read_site  # it loads parsers of XML
 
-        files = {file.name: file for file in known}
+        files = {file.name: file for file in stored}
         files |= {name: read_site(name, content) for name, content in added.items()}
         return tuple(files[name] for name in sorted(files))
 
@@ -329,8 +329,8 @@ class CatalogService:
 
     def select_ids(self, text: str) -> set[int]:
         """The numbers of the known tables that match a name or pattern. Raises InvalidArgument, TableNotFound."""
-        known = [config.name for config in self.list_catalogs()]
-        matches = parse_pattern(text).matcher(known[0] if len(known) == 1 else None)
+        names = [config.name for config in self.list_catalogs()]
+        matches = parse_pattern(text).matcher(names[0] if len(names) == 1 else None)
         ids = {table_id for table_id, name in self.store.read(table_listing.list_names) if matches(name)}
         if not ids:
             raise TableNotFound(f"no known table matches {text!r}", hint="See: amoro table list")
@@ -354,18 +354,18 @@ def _require_prefixes(prefixes: Iterable[str]) -> None:
 def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
     """The changed catalog. Raises InvalidArgument for removal of what does not exist."""
     before = dict(config.properties)
-    for kind, removed, known in (
+    for kind, removed, present in (
         ("property", change.removed_properties, frozenset(before)),
         ("allowed location", change.removed_locations, frozenset(config.allowed_locations)),
         ("file", change.removed_site_files, frozenset(file.name for file in config.site_files)),
     ):
-        for item in sorted(removed - known):
+        for item in sorted(removed - present):
             raise InvalidArgument(f"catalog {config.name!r} has no {kind} {item!r} to remove")
-    kept = {key: value for key, value in before.items() if key not in change.removed_properties}
+    rest = {key: value for key, value in before.items() if key not in change.removed_properties}
     locations = [item for item in config.allowed_locations if item not in change.removed_locations]
     return replace(
         config,
-        properties=tuple(sorted({**kept, **change.properties}.items())),
+        properties=tuple(sorted({**rest, **change.properties}.items())),
         allowed_locations=tuple(dict.fromkeys((*locations, *change.allowed_locations))),
         site_files=tuple(file for file in config.site_files if file.name not in change.removed_site_files),
     )

@@ -108,13 +108,13 @@ class ContainerService:
         if target is None or target.config.max_instances is None:
             return live
         now_s, assigned = self.monotonic(), self.store.read(tasks.list_assigned)
-        held = Counter(task.thread.optimizer_id for task in assigned if task.thread)
+        tasks_of = Counter(task.thread.optimizer_id for task in assigned if task.thread)
         members = []
-        for one in live:
-            running = max(one.running, held[one.optimizer_id])
-            since_s = now_s if running else self._busy_s.get(one.resource_id, now_s)
-            self._busy_s[one.resource_id] = since_s
-            members.append(replace(one, running=running, idle=timedelta(seconds=now_s - since_s)))
+        for optimizer in live:
+            running = max(optimizer.running, tasks_of[optimizer.optimizer_id])
+            since_s = now_s if running else self._busy_s.get(optimizer.resource_id, now_s)
+            self._busy_s[optimizer.resource_id] = since_s
+            members.append(replace(optimizer, running=running, idle=timedelta(seconds=now_s - since_s)))
         return members
 
     def check(self, group: ResourceGroup) -> None:
@@ -228,7 +228,7 @@ class ContainerService:
     def list_running(self) -> list[Resource]:
         """The instances of all groups that have been started and not stopped; they outlive the coordinator."""
         stopping = ResourceState.STOPPING
-        return [one for one in self.store.read(groups.list_resources) if one.state is not stopping]
+        return [resource for resource in self.store.read(groups.list_resources) if resource.state is not stopping]
 
     def list_active_groups(self) -> list[str]:
         """Groups with instances or with a target above 0, including removed groups."""
@@ -248,8 +248,8 @@ class ContainerService:
         live = self._live()  # before reading the resources, which are stored before they start
         if not live:
             return
-        known = {item.resource_id for item in self.store.read(groups.list_resources)}
-        for orphan in orphans(known, live):
+        stored = {item.resource_id for item in self.store.read(groups.list_resources)}
+        for orphan in orphans(stored, live):
             log.warning("optimizer.orphaned", optimizer=orphan.optimizer_id, resource=orphan.resource_id)
             self.optimizers.drain(orphan.optimizer_id)
 
@@ -293,10 +293,10 @@ class ContainerService:
     def _instance(self, wanted: str) -> Instance:
         """Raises OptimizerNotFound, InvalidArgument."""
         optimizers = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._live()}
-        every = [
+        instances = [
             Instance(item, optimizers.get(item.resource_id, "")) for item in self.store.read(groups.list_resources)
         ]
-        result = pick(wanted, every, "an optimizer", lambda item: (item.resource.resource_id, item.optimizer_id))
+        result = pick(wanted, instances, "an optimizer", lambda item: (item.resource.resource_id, item.optimizer_id))
         if result is None:
             raise OptimizerNotFound(
                 f"no container has started an optimizer {wanted} that still runs",
@@ -344,8 +344,8 @@ class ContainerService:
 
         def note(db: Connection) -> None:
             # It may have been stopped meanwhile, and have ended.
-            if (known := groups.find_resource(db, resource.resource_id)) is not None:
-                groups.save_resource(db, replace(known, handle=handle))
+            if (stored := groups.find_resource(db, resource.resource_id)) is not None:
+                groups.save_resource(db, replace(stored, handle=handle))
 
         failpoint("instance.after_start")
         self.store.write(note)

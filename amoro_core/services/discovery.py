@@ -91,20 +91,20 @@ class DiscoveryService:
         config = self.tables.catalog(catalog)
         wanted = discovery_filter(dict(config.properties))
         listed = set(self.tables.list_all(config))
-        known = {name: table_id for table_id, name in self.store.read(lambda db: list_names(db, catalog))}
+        ids = {name: table_id for table_id, name in self.store.read(lambda db: list_names(db, catalog))}
         now = self.clock()
-        added = tuple(sorted(listed - known.keys()))
+        added = tuple(sorted(listed - ids.keys()))
         for start in range(0, len(added), 500):
             self.store.write(partial(add_all, identifiers=added[start : start + 500], now=now))
-        gone = sorted(known.keys() - listed)
-        names = new_names(self.store, self.tables, catalog, listed) if gone else {}
+        missing = sorted(ids.keys() - listed)
+        names = new_names(self.store, self.tables, catalog, listed) if missing else {}
         disposed = tuple(
-            one
-            for one in gone
+            name
+            for name in missing
             if (
-                self._dispose_unless_exists(one, known[one], names)
-                if wanted.admits(one)
-                else self._dispose_unless_set(known[one])
+                self._dispose_unless_exists(name, ids[name], names)
+                if wanted.admits(name)
+                else self._dispose_unless_set(ids[name])
             )
         )
         if added or disposed:
@@ -200,14 +200,14 @@ class DiscoveryService:
             since = now + REFRESH_INTERVAL  # refreshes that are under way may go by what it was before
             self._refresh_soon(catalog)
             self._since[catalog] = (config, since)
-        known = self.store.read(lambda db: tables.list_metadata_locations(db, catalog))
-        locations = self.tables.locations(config, {table.name for table in known})
+        stored = self.store.read(lambda db: tables.list_metadata_locations(db, catalog))
+        locations = self.tables.locations(config, {table.name for table in stored})
         self._failed_s.pop(catalog, None)
         if locations is None:
             return None
         moved: list[int] = []
         same: dict[int, str] = {}
-        for table in known:
+        for table in stored:
             place = locations.get(table.format, {}).get(table.name)
             if place is None:
                 continue
@@ -357,12 +357,12 @@ class ChangeNotificationService:
             committed, self._committed = self._committed, set()
         for identifier in committed:
             try:
-                found = self.find(identifier).table_id
+                table_id = self.find(identifier).table_id
             except AmoroError as error:  # it is gone already, or no table for us
                 log.info("table.not_refreshed", table=str(identifier), error=error.message)
             else:
                 with self._lock:
-                    self._due.setdefault(found, _Look(identifier.catalog, now_s, is_repeated=True))
+                    self._due.setdefault(table_id, _Look(identifier.catalog, now_s, is_repeated=True))
         with self._lock:
             ids = [key for key, look in self._due.items() if look.at_s <= now_s and key not in self._looking]
             due = {table_id: self._due.pop(table_id) for table_id in ids}

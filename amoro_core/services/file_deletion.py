@@ -79,10 +79,10 @@ class AckGuardService:
 
         An attempt that can't be guarded fails. LATER: another attempt is being checked, or the guard reads the table.
         """
-        found = self.store.read(lambda db: _guarded(db, optimizer_id, attempt))
-        if found is None:
+        guarded = self.store.read(lambda db: _guarded(db, optimizer_id, attempt))
+        if guarded is None:
             return Admission.FREE
-        process, payload = found
+        process, payload = guarded
         process_guard = self._guard_of(process.process_id)
         if not process_guard.lock.acquire(blocking=False):
             return Admission.LATER
@@ -115,20 +115,20 @@ class AckGuardService:
         process = processes.get(db, task.task_id.process_id)
         action, payload = _sweeping(self.find_action, process), tasks.read_input(db, task.task_id)
         planned = action.batches_of(payload)
-        known = {batch_id: pending_deletions.get(db, batch_id) for batch_id in planned}
-        left = {
+        batches = {batch_id: pending_deletions.get(db, batch_id) for batch_id in planned}
+        rest = {
             batch_id: batch
-            for batch_id, batch in known.items()
+            for batch_id, batch in batches.items()
             if batch is not None
             and batch.status in (BatchStatus.WAITING, BatchStatus.DELETING)
             and batch.table_uuid == process.table_uuid
             and not batch.moved_to
         }
-        if any(batch_id not in left or _paths(left[batch_id]) != paths for batch_id, paths in planned.items()):
-            narrowed = action.narrowed(payload, {batch_id: batch.files for batch_id, batch in left.items()})
+        if any(batch_id not in rest or _paths(rest[batch_id]) != paths for batch_id, paths in planned.items()):
+            narrowed = action.narrowed(payload, {batch_id: batch.files for batch_id, batch in rest.items()})
             tasks.save_input(db, task.task_id, narrowed)
             return False
-        for batch in left.values():
+        for batch in rest.values():
             pending_deletions.save(db, pending_deletions.begun(batch))
         return True
 
@@ -136,10 +136,10 @@ class AckGuardService:
         with self._lock:
             if process_id not in self._guards:
                 active = self.store.read(lambda db: {process.process_id for process in processes.list_active(db)})
-                self._guards = {one: guard for one, guard in self._guards.items() if one in active}
+                self._guards = {key: guard for key, guard in self._guards.items() if key in active}
             return self._guards.setdefault(process_id, _ProcessGuard())
 
-    def _prepare(self, process: OptimizingProcess, kept: _ProcessGuard) -> None:
+    def _prepare(self, process: OptimizingProcess, held: _ProcessGuard) -> None:
         """Let a new guard read the table; releases the lock that was taken for it."""
         try:
             identifier = self.store.read(lambda db: tables.get(db, process.table_id)).identifier
@@ -148,14 +148,14 @@ class AckGuardService:
                 raise CommitConflict(f"{identifier} is another table by now: UUID {table.facts.uuid}")
             guard = table.guard(process.sequence_number)
             guard.reachable(())
-            kept.guard = guard
+            held.guard = guard
         except AmoroError as error:
-            kept.failure = error
+            held.failure = error
         except Exception as error:  # no caller waits for this work: the next attempt reports what happened
             log.exception("guard.failed", process=process.process_id)
-            kept.failure = CatalogUnavailable(f"the guard could not read the table: {type(error).__name__}: {error}")
+            held.failure = CatalogUnavailable(f"the guard could not read the table: {type(error).__name__}: {error}")
         finally:
-            kept.lock.release()
+            held.lock.release()
 
     def _hold(self, db: Connection, process: OptimizingProcess, needed: Mapping[str, str]) -> None:
         """Release the files that are needed, and hold the process until a person has checked it."""
@@ -194,12 +194,12 @@ def _sweeping(find_action: Callable[[str], Action], process: OptimizingProcess) 
     return action
 
 
-def _prepared(kept: _ProcessGuard) -> Guard:
+def _prepared(held: _ProcessGuard) -> Guard:
     """The guard. Raises why it could not be prepared, once, and CatalogUnavailable where that is not known."""
-    failure, kept.failure = kept.failure, None
-    if kept.guard is None:
+    failure, held.failure = held.failure, None
+    if held.guard is None:
         raise failure or CatalogUnavailable("the table could not be read before files of it are deleted")
-    return kept.guard
+    return held.guard
 
 
 def _guarded(db: Connection, optimizer_id: str, attempt: Attempt) -> tuple[OptimizingProcess, bytes] | None:
@@ -279,7 +279,7 @@ class SweepingService:
 
     def _list_due(self, case: ProcessContext, tried: Set[int]) -> list[int]:
         due = self.store.read(lambda db: pending_deletions.list_due(db, case.process.table_id, self.clock()))
-        return [one for one in due if one not in tried]
+        return [batch for batch in due if batch not in tried]
 
     def _due(self, case: ProcessContext, tried: set[int]) -> Iterator[int]:
         """The due batches, each once, those too that are made of others meanwhile; ends once the process is closed."""
@@ -314,15 +314,15 @@ class SweepingService:
         return tried
 
     def _settle(
-        self, batch: Batch, left: Batch, deleted: Set[str], removals: Mapping[str, Removal], done: Counter[str]
+        self, batch: Batch, rest: Batch, deleted: Set[str], removals: Mapping[str, Removal], done: Counter[str]
     ) -> None:
         done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(deleted)
-        done["files_failed"] += len(left.files)
+        done["files_failed"] += len(rest.files)
         done["bytes_deleted"] += sum(file.size_bytes or 0 for file in batch.files if file.path in deleted)
-        self.store.write(lambda db: pending_deletions.settle(db, left, TRIES))
+        self.store.write(lambda db: pending_deletions.settle(db, rest, TRIES))
         failpoint("sweep.after_batch")
         log.info(
-            "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(left.files)
+            "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(rest.files)
         )
 
     def _sweep_batch(
@@ -331,8 +331,8 @@ class SweepingService:
         failpoint("sweep.before_guard")
         if needed := _needed(batch, guard):
             back = restore_batch(table, batch, needed)[0] if batch.moved_to else needed
-            kept = {path: needed[path] for path in back}
-            self.store.write(lambda db: unmark_needed(db, batch, kept))
+            reasons = {path: needed[path] for path in back}
+            self.store.write(lambda db: unmark_needed(db, batch, reasons))
             self.meters.count(metrics.GUARD_HITS, by=len(needed))
             raise FileStillReferenced(
                 needed_text(needed), hint="They were taken off; look at the rest before you confirm it."
@@ -342,26 +342,26 @@ class SweepingService:
             return self._move(batch, table, batch.moved_to, trash.keep if trash else TrashConfig().keep, done)
         if trash is None or batch.moved_to:
             return self._delete(batch, table, done)
-        taken = self.store.write(lambda db: split_batch(db, batch, trash))
-        if not taken.files:
+        part = self.store.write(lambda db: split_batch(db, batch, trash))
+        if not part.files:
             return self._delete(batch, table, done)
-        return self._move(taken, table, trash.folder(taken.purge_at, taken.process_id), trash.keep, done)
+        return self._move(part, table, trash.folder(part.purge_at, part.process_id), trash.keep, done)
 
     def _delete(self, batch: Batch, table: Sweepable, done: Counter[str]) -> Mapping[str, Removal]:
         """Delete the files, which lie in the table's locations or in its trash."""
         access, places = table.access(batch.moved_to), trash_paths(batch)
-        found = access.stat_many(places.values())
-        same = [file for file in batch.files if file.is_still(found[places[file.path]])]
+        stats = access.stat_many(places.values())
+        same = [file for file in batch.files if file.is_still(stats[places[file.path]])]
         begun = pending_deletions.begun(replace(batch, files=tuple(same)))
         if not self.store.write(lambda db: pending_deletions.save_unless_restored(db, begun)):
             return {}
-        absent = sum(stored is None for stored in found.values())
+        absent = sum(stored is None for stored in stats.values())
         done["files_absent"] += absent
         done["files_changed"] += len(batch.files) - len(same) - absent
         failpoint("sweep.before_delete")
-        removals = access.delete_many([places[one.path] for one in same]) if same else {}
+        removals = access.delete_many([places[file.path] for file in same]) if same else {}
         failpoint("sweep.after_delete")
-        deleted = {one.path for one in same if removals[places[one.path]].ended is not Ended.FAILED}
+        deleted = {file.path for file in same if removals[places[file.path]].ended is not Ended.FAILED}
         self._settle(batch, pending_deletions.without(begun, deleted), deleted, removals, done)
         if batch.moved_to:
             access.remove_empty_folders(root_of(batch.moved_to), _ANY_TIME)
@@ -382,18 +382,18 @@ class SweepingService:
         done["files_absent"] += absent
         done["files_changed"] += len(batch.files) - len(same) - absent
         failpoint("sweep.before_move")
-        removals = access.move_many({one.path: places[one.path] for one in same})
+        removals = access.move_many({file.path: places[file.path] for file in same})
         failpoint("sweep.after_move")
         ended = {path: removal.ended for path, removal in removals.items()}
         # What lies there from before was moved; another file may have taken its place, and stays.
         moved = {path for path, end in ended.items() if end is Ended.MOVED or (end is Ended.CHANGED and path in before)}
-        left = {path for path, end in ended.items() if end is not Ended.ABSENT}.difference(moved)
+        rest = {path for path, end in ended.items() if end is not Ended.ABSENT}.difference(moved)
         done["files_moved"] += len(moved)
-        done["files_failed"] += len(left)
+        done["files_failed"] += len(rest)
         waiting = replace(begun, purge_at=self.clock() + keep)
-        self.store.write(lambda db: pending_deletions.settle_moved(db, waiting, moved, left, TRIES))
+        self.store.write(lambda db: pending_deletions.settle_moved(db, waiting, moved, rest, TRIES))
         failpoint("sweep.after_batch")
-        log.info("files.moved", process=batch.process_id, folder=folder, files=len(moved), left=len(left))
+        log.info("files.moved", process=batch.process_id, folder=folder, files=len(moved), left=len(rest))
         return removals
 
 
@@ -401,7 +401,7 @@ def _needed(batch: Batch, guard: Guard) -> dict[str, str]:
     """The files that the table needs, where they were or where they are now, each with the reason."""
     places = trash_paths(batch)
     reachable = guard.reachable(dict.fromkeys((*places, *places.values())))
-    return {path: reachable[one] for path, place in places.items() for one in (place, path) if one in reachable}
+    return {path: reachable[alias] for path, place in places.items() for alias in (place, path) if alias in reachable}
 
 
 _NO_RESULT = Removal(Ended.FAILED, "the storage reported no result for it")

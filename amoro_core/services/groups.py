@@ -156,10 +156,10 @@ class GroupService:
         if not pending:
             return []
         policies, waiting = self.store.read(lambda db: pending_of(db, pending, self.clock()))
-        known = {runtime.table_id: runtime for runtime in pending}
+        by_id = {runtime.table_id: runtime for runtime in pending}
         ordered = [
             # A group that does not exist has no policy; planning names it.
-            [known[table.table_id] for table in self._ordered(name, policies.get(name, DEFAULT_POLICY), tables)]
+            [by_id[table.table_id] for table in self._ordered(name, policies.get(name, DEFAULT_POLICY), tables)]
             for name, tables in waiting.items()
         ]
         return [runtime for runtime in chain.from_iterable(zip_longest(*ordered)) if runtime is not None]
@@ -216,8 +216,8 @@ def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:
     before = dict(group.properties)
     for key in sorted(change.removed_properties - before.keys()):
         raise InvalidArgument(f"optimizer group {group.name!r} has no property {key!r} to remove")
-    kept = {key: value for key, value in before.items() if key not in change.removed_properties}
-    properties = tuple(sorted({**kept, **change.properties}.items()))
+    rest = {key: value for key, value in before.items() if key not in change.removed_properties}
+    properties = tuple(sorted({**rest, **change.properties}.items()))
     parse_group(properties)
     return replace(
         group,

@@ -68,10 +68,10 @@ class JournalService:
 
         def read(db: Connection) -> tuple[str, Page[TaskAttempt]]:
             process = processes.find_by_part(db, process_id).process_id
-            found = tasks.list_attempts(db, process, task or None, (after[0], after[1]), window.limit + 1)
+            attempts = tasks.list_attempts(db, process, task or None, (after[0], after[1]), window.limit + 1)
             total = tasks.count_attempts(db, process, task or None)
             return process, cut(
-                found, window.limit, total, lambda item: f"{item.attempt.task_id.number}-{item.attempt.number}"
+                attempts, window.limit, total, lambda item: f"{item.attempt.task_id.number}-{item.attempt.number}"
             )
 
         return self.store.read(read)
@@ -90,9 +90,9 @@ class JournalService:
         def read(db: Connection) -> tuple[Page[Event], int]:
             resolved = _resolved(db, wanted, table)
             place = (from_ms(before[0]), before[1]) if before else None
-            found = events.list_newest(db, resolved, place, most + 1)
+            newest = events.list_newest(db, resolved, place, most + 1)
             total = events.count(db, resolved, COUNTED + 1)
-            page = cut(found, most, total, lambda event: f"{to_ms(event.at)}-{event.event_id}", COUNTED)
+            page = cut(newest, most, total, lambda event: f"{to_ms(event.at)}-{event.event_id}", COUNTED)
             return page, events.last_id(db)
 
         return self.store.read(read)
@@ -103,8 +103,8 @@ class JournalService:
         """As `events`, those that were stored after that one, in the order of storing."""
 
         def read(db: Connection) -> tuple[Page[Event], int]:
-            found = events.list_stored_after(db, _resolved(db, wanted, table), event_id, limit)
-            page = Page(tuple(found), len(found), total_is_exact=len(found) < limit)
+            later = events.list_stored_after(db, _resolved(db, wanted, table), event_id, limit)
+            page = Page(tuple(later), len(later), total_is_exact=len(later) < limit)
             return page, events.last_id(db)
 
         return self.store.read(read)
@@ -164,21 +164,21 @@ class LateDeleteService:
         # A catalog may set sequence numbers back with a commit that it rolls back (Polaris).
         since = last if uuid == table.facts.uuid and last <= scan.sequence_number else 0
         try:
-            found = table.late_deletes(scan, since)
+            deletes = table.late_deletes(scan, since)
         except AmoroError as error:
             log.warning("late_deletes.not_looked", table=str(runtime.identifier), why=error.message)
             return
-        if found:
-            for late in self.store.write(lambda db: self._add_events(db, runtime, found)):
+        if deletes:
+            for late in self.store.write(lambda db: self._add_events(db, runtime, deletes)):
                 self.meters.count(metrics.LATE_DELETES)
                 log.error("rows.came_back", table=str(runtime.identifier), process=late.process_id, what=_words(late))
         self._searched[runtime.table_id] = table.facts.uuid, scan.sequence_number
 
-    def _add_events(self, db: Connection, runtime: TableRuntime, found: tuple[LateDelete, ...]) -> list[LateDelete]:
+    def _add_events(self, db: Connection, runtime: TableRuntime, deletes: tuple[LateDelete, ...]) -> list[LateDelete]:
         """Store an event for each late delete without one, also across restarts."""
         event_filter = EventFilter(kinds=(EventKind.LATE_DELETES,), table_id=runtime.table_id)
         stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, event_filter, None, _LATEST)}
-        new = [late for late in found if str(late.snapshot_id) not in stored_ids]
+        new = [late for late in deletes if str(late.snapshot_id) not in stored_ids]
         for late in new:
             about = About(runtime.table_id, str(runtime.identifier), late.process_id)
             data: dict[str, str | int] = {
@@ -206,12 +206,12 @@ def tell_rolled_back(db: Connection, table: TableRuntime, loaded: OpenTable, now
     if not processes_of:
         return ""
     snapshots = with_roles(loaded, (Role.READ,), "history").snapshots()
-    gone = rolled_back(list(processes_of), snapshots, table.snapshot_id)
+    removed = rolled_back(list(processes_of), snapshots, table.snapshot_id)
     by = next((application_of(item.summary) for item in snapshots if item.snapshot_id == table.snapshot_id), "")
     wanted = EventFilter(kinds=(EventKind.ROLLED_BACK,), table_id=table.table_id)
     stored_ids = {event.data.get("snapshot") for event in events.list_newest(db, wanted, None, _LATEST)}
     words = ""
-    for added in (one for one in reversed(gone) if str(one.snapshot_id) not in stored_ids):
+    for added in (snapshot for snapshot in reversed(removed) if str(snapshot.snapshot_id) not in stored_ids):
         words = (
             f"snapshot {added.snapshot_id} of process {processes_of[added]} was rolled back: the table's history leads"
             f" to snapshot {table.snapshot_id} of {by} without it"
@@ -322,17 +322,17 @@ class AuditService:
 
         def read(db: Connection) -> Page[AuditEvent]:
             total = audit.count(db, wanted, COUNTED + 1)
-            found = audit.list_newest(db, wanted, before[0] if before else None, most + 1)
-            return cut(found, most, total, lambda item: str(item.event_id), COUNTED)
+            entries = audit.list_newest(db, wanted, before[0] if before else None, most + 1)
+            return cut(entries, most, total, lambda item: str(item.event_id), COUNTED)
 
         return self.store.read(read)
 
     def trim(self) -> int:
         """Forget what is past its retention; how many. Unknown callers that were only counted get one row."""
         with self._lock:
-            left = self._unknown_callers.flush()
-        if left is not None:
-            self.note(left, UnknownToken("the token is not known"))
+            rest = self._unknown_callers.flush()
+        if rest is not None:
+            self.note(rest, UnknownToken("the token is not known"))
         before, forgotten = self.clock() - KEEP_AUDIT, 0
         while removed := self.store.write(lambda db: audit.trim(db, before, ROWS)):
             forgotten += removed

@@ -195,5 +195,5 @@ def _status(db: Connection, listener: Listener) -> ListenerStatus:
     unseen = events.list_stored_after(db, EventFilter(), cursor.event_id, BATCH)
     if unseen and (lost := unseen[0].event_id - cursor.event_id - 1):  # numbers have gaps only where events are deleted
         cursor = replace(cursor, event_id=cursor.event_id + lost, lost_events=cursor.lost_events + lost)
-    pending = next((one for one in unseen if listener.admits(one.kind, one.about.table)), None)
+    pending = next((event for event in unseen if listener.admits(event.kind, event.about.table)), None)
     return ListenerStatus(listener, cursor, unseen, pending)

@@ -132,8 +132,8 @@ class OverviewService:
                 ids = table_listing.list_ids(db, wanted, EXACT + 1)
                 total = len(ids)
                 meant = ids if total <= EXACT else wanted
-            found = table_listing.list_places(db, meant, order, after, most + 1)
-            page = cut(found, most, total, lambda place: sealed(scope, place.values), EXACT)
+            rows = table_listing.list_places(db, meant, order, after, most + 1)
+            page = cut(rows, most, total, lambda place: sealed(scope, place.values), EXACT)
             runtimes = tables.list_by_id(db, [place.table_id for place in page.items])
             return Page(tuple(runtimes), page.total, page.next, page.total_is_exact)
 
@@ -147,8 +147,8 @@ class OverviewService:
 
         def read(db: Connection) -> Page[ProcessSummary]:
             last = processes.place_of(db, window.after) if window.after else None
-            found = processes.list_page(db, wanted, last, most + 1)
-            page = cut(found, most, processes.count(db, wanted), lambda item: item.process_id)
+            rows = processes.list_page(db, wanted, last, most + 1)
+            page = cut(rows, most, processes.count(db, wanted), lambda item: item.process_id)
             return Page(tuple(self._summaries(db, page.items, progress)), page.total, page.next)
 
         return self.store.read(read)
@@ -185,25 +185,27 @@ class OverviewService:
         def read(db: Connection) -> tuple[ProcessSummary, Page[OptimizingTask]]:
             process = processes.find_by_part(db, process_id)
             (summary,) = self._summaries(db, (process,), progress)
-            found = tasks.list_page(db, process.process_id, status, number, most + 1)
+            rows = tasks.list_page(db, process.process_id, status, number, most + 1)
             total = summary.figures.total if status is None else summary.figures.by_status[status]
-            return summary, cut(found, most, total, lambda task: str(task.task_id.number))
+            return summary, cut(rows, most, total, lambda task: str(task.task_id.number))
 
         return self.store.read(read)
 
     def _summaries(
-        self, db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress
+        self, db: Connection, rows: tuple[OptimizingProcess, ...], progress: Progress
     ) -> list[ProcessSummary]:
-        ids = [process.process_id for process in found]
-        names = tables.names(db, {process.table_id for process in found})
+        ids = [process.process_id for process in rows]
+        names = tables.names(db, {process.table_id for process in rows})
         sums: dict[str, list[queue_stats.TaskSum]] = {process_id: [] for process_id in ids}
-        held: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
+        by_process: dict[str, list[OptimizingTask]] = {process_id: [] for process_id in ids}
         for item in queue_stats.sum_up(db, ids):
             sums[item.process_id].append(item)
         for task in tasks.list_assigned_of(db, ids):
-            held[task.task_id.process_id].append(task)
-        figures = {id_: figures_of(held[id_], sums[id_], progress) for id_ in ids}
-        return [ProcessSummary(one, names[one.table_id], self._grown(one, figures[one.process_id])) for one in found]
+            by_process[task.task_id.process_id].append(task)
+        figures = {id_: figures_of(by_process[id_], sums[id_], progress) for id_ in ids}
+        return [
+            ProcessSummary(item, names[item.table_id], self._grown(item, figures[item.process_id])) for item in rows
+        ]
 
     def _grown(self, process: OptimizingProcess, figures: TaskFigures) -> TaskFigures:
         """The figures of a process, of which what is done never decreases."""
@@ -232,21 +234,23 @@ class OverviewService:
         return self.store.read(lambda db: processes.list_active_on(db, table_ids))
 
 
-def figures_of(held: Iterable[OptimizingTask], sums: Iterable[queue_stats.TaskSum], progress: Progress) -> TaskFigures:
+def figures_of(
+    assigned: Iterable[OptimizingTask], sums: Iterable[queue_stats.TaskSum], progress: Progress
+) -> TaskFigures:
     """The figures of one process: sums over its tasks, and those that optimizers hold now."""
-    sums, held = tuple(sums), tuple(held)
+    sums, assigned = tuple(sums), tuple(assigned)
     by_status = dict.fromkeys(TaskStatus, 0)
     for item in sums:
         by_status[item.status] += item.tasks
     done = sum(item.input_bytes for item in sums if item.status is TaskStatus.SUCCESS)
-    for task in held:
+    for task in assigned:
         rows_done, rows = progress.get(Attempt(task.task_id, task.attempt), (0, 0))
         done += task.input_bytes * min(rows_done, rows) // rows if rows else 0
     return TaskFigures(
         by_status,
         sum(item.input_bytes for item in sums),
         done,
-        len({task.thread.optimizer_id for task in held if task.thread}),
+        len({task.thread.optimizer_id for task in assigned if task.thread}),
         tuple(sorted({item.group for item in sums if item.status is TaskStatus.PLANNED})),
     )
 
@@ -354,44 +358,44 @@ class QueueService:
         )
         return places, len(turns)
 
-    def _ordered(self, name: str, found: Sequence[PendingTable], at: datetime) -> list[_Ordered]:
+    def _ordered(self, name: str, pending: Sequence[PendingTable], at: datetime) -> list[_Ordered]:
         """The tables in planning order, with the policy and its key; by the default one where that is missing or
         fails, as planning does."""
         try:
-            return [(name, *one) for one in rank_pending(found, self.policies[name], at)]
+            return [(name, *item) for item in rank_pending(pending, self.policies[name], at)]
         except Exception:
             # A plugged-in policy may raise anything; planning logs it.
             policy = self.policies[DEFAULT_POLICY]
-            return [(DEFAULT_POLICY, *one) for one in rank_pending(found, policy, at)]
+            return [(DEFAULT_POLICY, *item) for item in rank_pending(pending, policy, at)]
 
     def _waiting(self, db: Connection, group: str, most: int, now: datetime) -> tuple[tuple[WaitingPlace, ...], int]:
         """The first waiting processes, and their total."""
-        found = queue_stats.list_waiting(db, group)
+        rows = queue_stats.list_waiting(db, group)
         threads, accounts = count_threads(db), self.accounts()
         running = Counter((task.group, task.table_id) for task in tasks.list_assigned(db))
-        known = {group.name: group for group in groups.list_groups(db)}
-        by_group = {name: list(items) for name, items in groupby(found, key=lambda item: item.group)}
+        by_name = {group.name: group for group in groups.list_groups(db)}
+        by_group = {name: list(items) for name, items in groupby(rows, key=lambda item: item.group)}
 
         def use(item: WaitingTasks) -> Use:
             size = threads.get(item.group, 0)
             ahead_s = accounts.get(item.group, _NEW).ahead_s.get(item.table_id, 0.0)
-            held = running[item.group, item.table_id]
-            return Use(held, quota_limit(item.quota, max(1, size)), share_of(item.quota, size), ahead_s)
+            used = running[item.group, item.table_id]
+            return Use(used, quota_limit(item.quota, max(1, size)), share_of(item.quota, size), ahead_s)
 
-        def turn(one: tuple[WaitingTasks, Use]) -> tuple[object, ...]:
-            item, used = one
+        def turn(pair: tuple[WaitingTasks, Use]) -> tuple[object, ...]:
+            item, used = pair
             typical_s = accounts.get(item.group, _NEW).typical_s
             return *standing(used, typical_s), item.created_at, item.process_id
 
         def line(name: str) -> list[tuple[WaitingTasks, Use]]:
-            if name in known and known[name].scheduling_policy in ORDERED:
-                return [(item, use(item)) for item in in_order(by_group[name], known[name], now)]
+            if name in by_name and by_name[name].scheduling_policy in ORDERED:
+                return [(item, use(item)) for item in in_order(by_group[name], by_name[name], now)]
             return sorted(((item, use(item)) for item in by_group[name]), key=turn)
 
         first = _first(by_group, line, most)
         names = tables.names(db, {item.table_id for _, (item, _) in first})
         places = tuple(WaitingPlace(item, names[item.table_id], place, used) for place, (item, used) in first)
-        return places, len(found)
+        return places, len(rows)
 
 
 def _first(groups: Iterable[str], line_of: Callable[[str], Sequence[T]], limit: int) -> list[tuple[int, T]]:
@@ -438,8 +442,8 @@ class StateService:
     def facts(self) -> tuple[StateFacts, BackupRecord | None]:
         """What is known of the file, and the last backup that the audit knows. Raises StoreFailed."""
         audit_filter = AuditFilter(operation=_BACKUP, outcome=AuditOutcome.DONE)
-        made = self.store.read(lambda db: audit.list_newest(db, audit_filter, None, 1))
-        return self.store.facts(), BackupRecord(made[0].at, made[0].call.object) if made else None
+        backups = self.store.read(lambda db: audit.list_newest(db, audit_filter, None, 1))
+        return self.store.facts(), BackupRecord(backups[0].at, backups[0].call.object) if backups else None
 
     def check(self) -> list[str]:
         """The problems of the state database; empty when it is sound."""

@@ -198,7 +198,7 @@ class MaintenanceService:
             return ActionStatus(record, looks[name].consent, process, at, at is not None and at <= now)
 
         def read(db: Connection) -> list[ActionStatus]:
-            active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
+            active = {process.action: process for process in processes.list_active_of(db, runtime.table_id)}
             names = [name for name in self.names if name in looks or name not in self.schedule.names]
             return [status(db, name, active.get(name)) for name in names]
 
@@ -215,8 +215,10 @@ class MaintenanceService:
 
         def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
             records = actions.list_first(db, table_ids, page_limit(limit))
-            names = {one.table_id: one.identifier for one in tables.list_by_id(db, [item.table_id for item in records])}
-            active = {(number, one.action): one for number in names for one in processes.list_active_of(db, number)}
+            names = {
+                table.table_id: table.identifier for table in tables.list_by_id(db, [item.table_id for item in records])
+            }
+            active = {(number, item.action): item for number in names for item in processes.list_active_of(db, number)}
 
             def status(record: ActionRecord) -> ActionStatus:
                 process, at = active.get((record.table_id, record.action)), record.next_at
@@ -230,7 +232,7 @@ class MaintenanceService:
     def list_due(self) -> list[tuple[int, str, str]]:
         """Table, action and the table's catalog for every due action that may begin, the longest due first."""
         due = self.store.read(lambda db: actions.list_due(db, self.clock()))
-        return [one for one in due if one[1] in self._startable]
+        return [item for item in due if item[1] in self._startable]
 
     def begin_due(self, table_id: int) -> None:
         """Begin what is due on the table, one after the other in the order of maintenance.
@@ -348,10 +350,10 @@ class MaintenanceService:
             return Maintained("", verdict.reason, verdict.due_at, None, "", verdict)
         now = self.clock()
         process, works = planned(runtime, table, action, plan, process_request, context.config, now)
-        held = "" if request.options.confirmed else plan.held
-        if held:
-            process = process_machine.advance(process, process_machine.Hold(held), now)
-        effects = Effects(work=bool(works) and not held)
+        reason = "" if request.options.confirmed else plan.held
+        if reason:
+            process = process_machine.advance(process, process_machine.Hold(reason), now)
+        effects = Effects(work=bool(works) and not reason)
         start_at = None if plan.waits else opening(parse_into(MaintenanceConfig, context.properties), now)
 
         def store(db: Connection) -> None:
@@ -360,7 +362,7 @@ class MaintenanceService:
             require_may_begin(db, present, action, process_request, self.clock(), stored=True)
             require_no_lease_since(db, runtime, action.lane, context.now, self.clock())
             require_unreserved(db, process, plan.data_files, context.taken, self.actions.of, self.clock())
-            store_planned(db, runtime, process, () if held else works, self.clock())
+            store_planned(db, runtime, process, () if reason else works, self.clock())
             keep_plan(db, process, plan, request.options, self.clock(), start_at if waits else None)
             if waits and not plan.waits and (not is_scheduled or start_at == now):
                 start(db, process, effects, self.clock())
@@ -372,7 +374,7 @@ class MaintenanceService:
         failpoint("plan.after_store")
         log_planned(process, runtime, works)
         self.signals.announce(effects)
-        return Maintained(process.process_id, plan.reason, verdict.due_at, plan, held, verdict)
+        return Maintained(process.process_id, plan.reason, verdict.due_at, plan, reason, verdict)
 
     def _confirm(self, held: OptimizingProcess, action: Action, options: Options) -> Maintained:
         """Resume a held process, planned again. Raises Held without confirmation, and beyond what was confirmed."""
@@ -501,9 +503,9 @@ class MaintenanceService:
         stored = self.store.read(lambda db: plans.get_plan(db, process_id))
         context = self._context(case.runtime.identifier, table, case.runtime, process_id)
         plan = action.gathered(table, context, case, stored.options)
-        held = plan.held
+        reason = plan.held
         if stored.options.confirmed:
-            held = beyond(plan, stored.measures) if stored.measures else ""
+            reason = beyond(plan, stored.measures) if stored.measures else ""
         receipt = action.receipt(replace(case, process=replace(case.process, detail=plan.detail)))
 
         def store(db: Connection) -> None:
@@ -512,8 +514,8 @@ class MaintenanceService:
                 return  # closed meanwhile
             processes.save(db, replace(process, detail=plan.detail, reason=plan.reason))
             keep_plan(db, process, plan, replace(stored.options, confirmed=False), now)
-            if held:
-                move_process(db, process_id, process_machine.Hold(held), now)
+            if reason:
+                move_process(db, process_id, process_machine.Hold(reason), now)
                 return
             ended = move_process(db, process_id, process_machine.Cleared(receipt), now)
             finish_table(db, ended, finish_text(ended, None), now)
@@ -522,7 +524,7 @@ class MaintenanceService:
         failpoint("gather.before_store")
         self.store.write(store)
         failpoint("gather.after_store")
-        collection_log.info("work.gathered", process=process_id, reason=plan.reason, held=held)
+        collection_log.info("work.gathered", process=process_id, reason=plan.reason, held=reason)
 
     def upgrade(self, identifier: TableIdentifier, version: int, *, dry_run: bool = False) -> Upgrade:
         """Upgrade the table to that format version, by one commit without a snapshot; with `dry_run` only check it.

@@ -129,9 +129,9 @@ def _counters(types: Sequence[str]) -> Iterator[Series]:
     tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
     sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
     named = ((metric, (name,)) for metric in (metrics.FAILED_CHECKS, metrics.DROPPED_GROUPS) for name in types)
-    told = ((metrics.EVENTS, (result,)) for result in metrics.EVENT_RESULTS)
+    events = ((metrics.EVENTS, (result,)) for result in metrics.EVENT_RESULTS)
     seen = ((metrics.CHANGES_SEEN, (by,)) for by in ("event", "look"))
-    return chain(((metric, ()) for metric in plain), ended, maintained, kinds, tried, sent, named, told, seen)
+    return chain(((metric, ()) for metric in plain), ended, maintained, kinds, tried, sent, named, events, seen)
 
 
 def _actions(types: Sequence[str]) -> list[str]:
@@ -139,17 +139,17 @@ def _actions(types: Sequence[str]) -> list[str]:
     return [name for name in types if name not in OPTIMIZING_TYPES]
 
 
-def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
+def _resting(names: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
     """Zeros for all series of these groups: to Prometheus a missing series is not 0."""
     labels: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
-        (metrics.TABLES, product(known, (status.value for status in OptimizingStatus))),
+        (metrics.TABLES, product(names, (status.value for status in OptimizingStatus))),
         (metrics.REFUSED, product(REFUSALS)),
-        (metrics.OLDEST_PENDING, product(known)),
+        (metrics.OLDEST_PENDING, product(names)),
         (metrics.ACTIVE, product(types, (status.value for status in ACTIVE_PROCESS_STATUSES))),
         (metrics.DELAYED, product(types)),
-        (metrics.TASKS, product(known, (status.value for status in _OPEN))),
-        (metrics.OPTIMIZERS, product(known, _STATES)),
-        (metrics.THREADS, product(known)),
+        (metrics.TASKS, product(names, (status.value for status in _OPEN))),
+        (metrics.OPTIMIZERS, product(names, _STATES)),
+        (metrics.THREADS, product(names)),
         (metrics.HELD, product(_actions(types))),
         (metrics.PAUSED, product(_actions(types))),
     )
@@ -172,7 +172,7 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
         if use.status is OptimizingStatus.PENDING:
             oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
     active = processes.list_active(db)
-    result.update((metrics.DELAYED, (one.type,)) for one in active if is_delayed(one))
+    result.update((metrics.DELAYED, (process.type,)) for process in active if is_delayed(process))
     for process in active:
         result[metrics.ACTIVE, (process.type, str(process.status))] += 1
         if process.status == ProcessStatus.HELD:
@@ -187,15 +187,15 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
         result[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
         result[metrics.THREADS, (optimizer.group,)] += optimizer.threads
     # A table may name a group that does not exist: no optimizer works for it, which is worth an alert.
-    made = groups.list_groups(db)
-    for group_ in made:
+    configured = groups.list_groups(db)
+    for group_ in configured:
         result[metrics.FAILED_STARTS, (group_.name,)] = groups.get_scaling(db, group_.name).failed_starts
         result[metrics.ON_DEMAND, (group_.name,)] = parse_scaling(group_.properties).max_instances or 0
     result[metrics.EPOCH, ()] = current_epoch(db)
     errors = processes.prediction_errors(db, _PREDICTIONS) or [0.0]
-    each = {**_of_tables(db, made), **_failing(db), (metrics.PREDICTION_ERROR, ()): median(errors)}
-    known = {group.name for group in made} | {use.group for use in uses}
-    return {**_resting(sorted(known), types), **{key: float(value) for key, value in result.items()}, **oldest, **each}
+    rest = {**_of_tables(db, configured), **_failing(db), (metrics.PREDICTION_ERROR, ()): median(errors)}
+    names = {group.name for group in configured} | {use.group for use in uses}
+    return {**_resting(sorted(names), types), **{key: float(value) for key, value in result.items()}, **oldest, **rest}
 
 
 #: The most failing actions of tables with series of their own.
@@ -273,16 +273,16 @@ class ConditionService:
         samples = self.read()
         alerts = evaluate_rules(CONDITIONS, Counted(samples, self._hour_ago(now), now.timestamp()), self._active, now)
         before = self._evaluated_at or now
-        known = {(alert.condition.name, alert.labels): alert for alert in self._active if alert.is_raised(before)}
-        held = {(alert.condition.name, alert.labels): alert for alert in alerts}
-        changed = [(EventKind.CONDITION_CLEARED, one) for key, one in known.items() if key not in held]
-        for key, one in held.items():
-            if one.is_raised(now) and key not in known:
-                log.warning("condition.raised", condition=one.condition.name, **one.named, what=one.text)
-                changed.append((EventKind.CONDITION_RAISED, one))
-        for kind, one in changed:
+        earlier = {(alert.condition.name, alert.labels): alert for alert in self._active if alert.is_raised(before)}
+        current = {(alert.condition.name, alert.labels): alert for alert in alerts}
+        changed = [(EventKind.CONDITION_CLEARED, alert) for key, alert in earlier.items() if key not in current]
+        for key, alert in current.items():
+            if alert.is_raised(now) and key not in earlier:
+                log.warning("condition.raised", condition=alert.condition.name, **alert.named, what=alert.text)
+                changed.append((EventKind.CONDITION_RAISED, alert))
+        for kind, alert in changed:
             with suppress(StoreFailed, StorageFull, Fenced):  # which are conditions, too
-                self.tell(kind, one)
+                self.tell(kind, alert)
         self._active = alerts
         if not self._history or now - self._history[-1][0] >= _MINUTE:
             self._history.append((now, counters(samples)))

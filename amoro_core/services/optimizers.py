@@ -146,12 +146,12 @@ class OptimizerService:
     ) -> None:
         """Note a heartbeat; a changed number of threads is stored."""
         with self._lock:
-            known = self._optimizers.get(optimizer_id)
-            if known is None:
+            optimizer = self._optimizers.get(optimizer_id)
+            if optimizer is None:
                 raise UnknownToken("the optimizer's token is not known; register anew")
             self._lives[optimizer_id] = OptimizerLiveness(self.monotonic(), self.clock(), progress, core_ms)
-        if threads >= 1 and threads != known.threads:
-            self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
+        if threads >= 1 and threads != optimizer.threads:
+            self._change(optimizer_id, lambda optimizer: replace(optimizer, threads=threads))
 
     @contextmanager
     def polling(self, optimizer_id: str) -> Iterator[None]:
@@ -174,7 +174,7 @@ class OptimizerService:
         The id may be a prefix, as for `find`. Raises OptimizerNotFound, InvalidArgument.
         """
         optimizer, life = self.find(optimizer_id)
-        changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
+        changed = self._change(optimizer.optimizer_id, lambda item: replace(item, draining=True))
         log.info("optimizer.dismissed", optimizer=optimizer.optimizer_id)
         self.when_leaving()
         return changed, life

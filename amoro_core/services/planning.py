@@ -111,8 +111,8 @@ class PlanningService:
         self.signals.changed()
         try:
             failpoint("plan.after_mark")
-            asked = ProcessRequest(trigger, Request(requested, force, where))
-            begun = self._plan_marked(runtime, before, since, asked)
+            wanted = ProcessRequest(trigger, Request(requested, force, where))
+            begun = self._plan_marked(runtime, before, since, wanted)
         except TableRefused as refusal:
             self._unmark(table_id, table_machine.Refuse(refusal.reason, refusal.full_text))
             raise
@@ -135,22 +135,22 @@ class PlanningService:
         return begun
 
     def _plan_marked(
-        self, runtime: TableRuntime, before: str, since: datetime | None, asked: ProcessRequest
+        self, runtime: TableRuntime, before: str, since: datetime | None, wanted: ProcessRequest
     ) -> StartResult:
         opened = self.tables.open(runtime.identifier)
-        table = with_roles(opened, self.action.roles, asked.request.name or "optimizing")
+        table = with_roles(opened, self.action.roles, wanted.request.name or "optimizing")
         table.refuse_unsupported()
         properties = self.tables.effective_properties(runtime.identifier.catalog, table)
         config = parse_config(properties)
-        now, request = self.clock(), asked.request
+        now, request = self.clock(), wanted.request
         last = self.store.read(lambda db: tables.partitions_last_optimized(db, runtime.table_id))
         capacity = self.store.read(lambda db: groups.capacity(db, config.group))
         ours = (runtime.table_id, table.facts.uuid, self.find_action, now)
         others = with_blocked(self.store.read(lambda db: reserved_files(db, *ours)), table)
         commits = self.store.read(lambda db: commits_since_plan(db, runtime, table, config))
         situation = PlanningContext(config, properties, last, capacity, now, taken=others, commits=commits)
-        evaluation, made = self.action.plan(table, situation, request)
-        if made is None:
+        evaluation, plan = self.action.plan(table, situation, request)
+        if plan is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
             # Nor does what was left to other plans, which the table's evaluation may not have known yet.
             again = request.name is not None or bool(request.where) or bool(others.paths)
@@ -158,16 +158,16 @@ class PlanningService:
             self._unmark(runtime.table_id, event, again=again)
             return StartResult(None, evaluation)
         opens_at = closed_until(config, now)
-        if opens_at is not None and asked.trigger == EVALUATION:
+        if opens_at is not None and wanted.trigger == EVALUATION:
             event = table_machine.PlanEmpty(f"{evaluation.reason}; {table_machine.window_reason(opens_at)}")
             self._unmark(runtime.table_id, event, due_at=opens_at)
             return StartResult(None, evaluation)
-        process, works = planned(runtime, table, self.action, made, asked, config, now)
+        process, works = planned(runtime, table, self.action, plan, wanted, config, now)
         value = self.store.read(lambda db: value_of(db, runtime, evaluation.saving, now))
         process = replace(process, due_at=since, value=value)
         self.vending.keep(runtime.identifier, opened.io_properties(), now)  # optimizers are soon going to ask for them
         failpoint("plan.before_store")
-        data_files = made.data_files
+        data_files = plan.data_files
 
         def store(db: Connection) -> None:
             now = self.clock()
@@ -261,9 +261,9 @@ class StartingService:
         """
         process = self.store.read(lambda db: processes.find_by_part(db, process_id))
         refuse_starting(process)
-        if gone := self._check_files(process):
+        if reason := self._check_files(process):
             raise CommitConflict(
-                f"process {process.process_id} was closed: {gone}",
+                f"process {process.process_id} was closed: {reason}",
                 hint="Plan anew: amoro optimize TABLE --type cluster",
             )
         return self._start(process)
@@ -352,13 +352,13 @@ class StartingService:
         removals = removals_since(table.snapshots(), head, process.snapshot_id)
         if removals is None:
             return ""
-        gone = self._tasks_without_files(process, table, removals) if removals else {}
+        missing = self._tasks_without_files(process, table, removals) if removals else {}
         self._compared[process.process_id] = head
-        if not gone:
+        if not missing:
             return ""
         if process.status == ProcessStatus.REQUESTED:
-            return self._close(process, CommitConflict(next(iter(gone.values()))))
-        self._cancel_tasks(process, gone)
+            return self._close(process, CommitConflict(next(iter(missing.values()))))
+        self._cancel_tasks(process, missing)
         return ""
 
     def _tasks_without_files(
@@ -368,24 +368,26 @@ class StartingService:
         action = self.find_action(process.type)
         if not isinstance(action, Replacing):
             return {}
-        every = self.store.read(lambda db: tasks.list_for_process(db, process.process_id))
-        is_open = [task.task_id for task in every if task.status in _OPEN]
+        all_tasks = self.store.read(lambda db: tasks.list_for_process(db, process.process_id))
+        is_open = [task.task_id for task in all_tasks if task.status in _OPEN]
         inputs = self.store.read(lambda db: tasks.read_inputs(db, is_open))
         files = {task_id: action.data_files(given) for task_id, given in sorted(inputs.items())}
         live = _live(table.scan() if files else None, chain.from_iterable(files.values()))
-        lost = {one: [path for path in paths if normalise(path) not in live] for one, paths in files.items()}
-        first = {one.number: gone[0] for one, gone in lost.items() if gone and action.gives_up(inputs[one], {*gone})}
+        lost = {number: [path for path in paths if normalise(path) not in live] for number, paths in files.items()}
+        first = {
+            one.number: paths[0] for one, paths in lost.items() if paths and action.gives_up(inputs[one], {*paths})
+        }
         by = dict.fromkeys(first.values(), removals[-1])
         for earlier in reversed(removals[:-1] if first else ()):
             live = _live(table.scan_of(earlier.snapshot_id), by)
             by |= {path: earlier for path in by if normalise(path) not in live}
         words = {
-            path: f"snapshot {one.snapshot_id} ({one.operation}) of {application_of(one.summary)}"
-            for path, one in by.items()
+            path: f"snapshot {item.snapshot_id} ({item.operation}) of {application_of(item.summary)}"
+            for path, item in by.items()
         }
         return {number: f"{path} is no longer live: {words[path]} removed it" for number, path in first.items()}
 
-    def _cancel_tasks(self, process: OptimizingProcess, gone: Mapping[int, str]) -> None:
+    def _cancel_tasks(self, process: OptimizingProcess, reasons: Mapping[int, str]) -> None:
         effects = Effects()
 
         def cancel(db: Connection) -> None:
@@ -393,12 +395,12 @@ class StartingService:
             if current.status not in _GOING:
                 return
             if current.max_commits:
-                drop_groups(db, process.process_id, gone, effects, now)
+                drop_groups(db, process.process_id, reasons, effects, now)
             else:
-                give_up(db, current, gone, effects, now, CommitConflict.code)
+                give_up(db, current, reasons, effects, now, CommitConflict.code)
 
         self.store.write(cancel)
-        for number, reason in gone.items():
+        for number, reason in reasons.items():
             log.warning("group.dropped", process=process.process_id, task=number, reason=reason)
         self.signals.announce(effects)
 

@@ -42,7 +42,7 @@ _POLICY = {
     "set": yaml.MapPattern(yaml.Str(), yaml.Str()),
 }
 _HINT = "Write a list of policies, each with name, match and set, and if need be exclude and priority."
-_DEFAULTS = {known.key: known.default for configuration in CONFIGURATIONS for known in configuration.properties}
+_DEFAULTS = {item.key: item.default for configuration in CONFIGURATIONS for item in configuration.properties}
 
 
 @lru_cache(maxsize=8)
@@ -54,8 +54,8 @@ def parse_policies(text: str) -> Policies:
     try:
         if len(text.encode()) > LARGEST_BYTES:
             raise ValueError(f"it has more than {LARGEST_BYTES:,} bytes")
-        found = yaml.dirty_load(text, yaml.EmptyList() | yaml.Seq(yaml.Map(_POLICY)), allow_flow_style=True).data
-        names = [item["name"] for item in found]
+        items = yaml.dirty_load(text, yaml.EmptyList() | yaml.Seq(yaml.Map(_POLICY)), allow_flow_style=True).data
+        names = [item["name"] for item in items]
         if twice := next((name for at, name in enumerate(names) if name in names[:at]), None):
             raise ValueError(f"two policies have the name {twice}")
     except (*UNPARSABLE, ValueError) as error:
@@ -64,7 +64,7 @@ def parse_policies(text: str) -> Policies:
         why = ", ".join(filter(None, (getattr(error, name, None) for name in ("context", "problem")))) or str(error)
         raise InvalidArgument(f"the file of policies can't be read: {where}{briefly(why)}", hint=_HINT) from error
     policies = []
-    for item in found:
+    for item in items:
         texts = [item["match"], *item.get("exclude", ())]
         try:
             patterns = [parse_pattern(checked_pattern(text, Role.OPERATOR), within_parts=True) for text in texts]
@@ -113,10 +113,10 @@ class PolicyService:
 
     def show(self, version: int = 0) -> PolicyVersion:
         """A version of the policies, by default the last one; number 0 where none were applied. Raises NotFound."""
-        shown = self.store.read(lambda db: catalogs.find_policies(db, version))
-        if shown is None and version:
+        stored = self.store.read(lambda db: catalogs.find_policies(db, version))
+        if stored is None and version:
             raise NotFound(f"there is no version {version} of the policies", hint="See: amoro policy show")
-        return shown or PolicyVersion(0, "", "", datetime.fromtimestamp(0, UTC))
+        return stored or PolicyVersion(0, "", "", datetime.fromtimestamp(0, UTC))
 
     def apply(self, text: str, caller: str, *, dry_run: bool) -> AppliedPolicies:
         """Let the policies in the text hold in place of all others, or with `dry_run` only say what that changes.
@@ -127,13 +127,13 @@ class PolicyService:
         policies = parse_policies(text)
         for policy in policies:
             check_policy(policy.name, dict(policy.values))
-        known, before = self.store.read(lambda db: (tables.list_tables(db), catalogs.find_policies(db)))
+        listed, before = self.store.read(lambda db: (tables.list_tables(db), catalogs.find_policies(db)))
         number, old = (before.version, parse_policies(before.text)) if before else (0, ())
         properties = {config.name: dict(config.properties) for config in self.list_catalogs()}
         effects: dict[int, PolicyEffect] = {}
-        for table in known:
-            said = values_for(old, table.identifier), values_for(policies, table.identifier, is_strict=True)
-            if effect := _effect(table, properties.get(table.identifier.catalog, {}), *said):
+        for table in listed:
+            values = values_for(old, table.identifier), values_for(policies, table.identifier, is_strict=True)
+            if effect := _effect(table, properties.get(table.identifier.catalog, {}), *values):
                 effects[table.table_id] = effect
         if dry_run or (before and before.text == text):
             return AppliedPolicies(number, tuple(effects.values()))
@@ -152,25 +152,25 @@ class PolicyService:
     def count_tables(self) -> Mapping[tuple[str, ...], float]:
         """How many tables each policy applies to, counted anew for other policies or another number of tables."""
         with suppress(StoreFailed, Fenced):
-            found = self.store.read(lambda db: (catalogs.find_policies(db), tables.count(db)))
-            if found != self._counted[0]:
-                policies = parse_policies(found[0].text) if found[0] else ()
-                known = self.store.read(table_listing.list_names) if policies else ()
-                counts = {policy.name: sum(policy.applies_to(table) for _, table in known) for policy in policies}
-                self._counted = found, {(name,): float(count) for name, count in counts.items()}
+            state = self.store.read(lambda db: (catalogs.find_policies(db), tables.count(db)))
+            if state != self._counted[0]:
+                policies = parse_policies(state[0].text) if state[0] else ()
+                names = self.store.read(table_listing.list_names) if policies else ()
+                counts = {policy.name: sum(policy.applies_to(table) for _, table in names) for policy in policies}
+                self._counted = state, {(name,): float(count) for name, count in counts.items()}
             return self._counted[1]
         return {}
 
 
 def _effect(table: TableRuntime, catalog: Mapping[str, str], old: Said, new: Said) -> PolicyEffect | None:
     """What changes for the table; None: nothing."""
-    before, after = ({key: value for key, (value, _) in said.items()} for said in (old, new))
+    before, after = ({key: value for key, (value, _) in values.items()} for values in (old, new))
     if before == after:
         return None
     switch = SERVICES_ENABLED if table.format in PROCEDURES else ENABLED_KEY
     was, becomes = (
-        decide_enabled(table.enabled_override, table.properties, with_policies(catalog, said), switch).value
-        for said in (old, new)
+        decide_enabled(table.enabled_override, table.properties, with_policies(catalog, values), switch).value
+        for values in (old, new)
     )
     ours = {**_DEFAULTS, **catalog_defaults(catalog)}
     keys = sorted((before.keys() | after.keys()) - table.properties.keys() - {switch})

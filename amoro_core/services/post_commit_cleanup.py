@@ -88,9 +88,9 @@ class ClearingService:
             failpoint("clear.before_delete")
             removed = frozenset(self._table(case).delete_unreferenced(paths))
             failpoint("clear.after_delete")
-            kept = [path for path in paths if path not in removed]
-            self.store.write(partial(_settle, process_id=process_id, removed=removed, kept=kept))
-            log.info("files.removed", process=process_id, files=len(removed), kept=len(kept))
+            rest = [path for path in paths if path not in removed]
+            self.store.write(partial(_settle, process_id=process_id, removed=removed, kept=rest))
+            log.info("files.removed", process=process_id, files=len(removed), kept=len(rest))
         self._end(process_id, receipt=receipt)
 
     def _goes_on(self, process_id: str) -> bool:
@@ -136,12 +136,12 @@ class ClearingService:
             if processes.get(db, process_id).status != ProcessStatus.CLEARING:
                 return  # closed meanwhile
             now = self.clock()
-            kept = processes.count_retained(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
+            count = processes.count_retained(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
             event: process_machine.ProcessEvent = process_machine.Cleared(receipt)
-            if kept:
+            if count:
                 why = given_up.message if given_up else "the table names them, or they could not be removed"
                 event = process_machine.ClearedPartly(
-                    given_up.code if given_up else "", f"{many(kept, 'file')} not removed: {why}"
+                    given_up.code if given_up else "", f"{many(count, 'file')} not removed: {why}"
                 )
             elif landed is not None and is_partial(case, landed):
                 event = process_machine.ClearedPartly("", "")
@@ -178,8 +178,8 @@ class ClearingService:
         if not case.process.left_over or any(attempt.is_open for attempt in case.attempts):
             return ()
         committed = committed_groups(case.attempts)
-        every = frozenset(result.number for result in case.results) - committed
-        removed = self.remove(case, self.find_action(case.process.type).outputs(case, every))
+        unused = frozenset(result.number for result in case.results) - committed
+        removed = self.remove(case, self.find_action(case.process.type).outputs(case, unused))
         if removed is not None:
             self.store.write(lambda db: processes.save(db, replace(processes.get(db, process_id), left_over=False)))
         return removed or ()
@@ -218,5 +218,5 @@ def _is_fruitless(receipt: Receipt | None) -> bool:
 
 
 def _settle(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:
-    processes.settle_clearing(db, process_id, removed, kept=False)
-    processes.settle_clearing(db, process_id, kept, kept=True)
+    processes.settle_clearing(db, process_id, removed, retained=False)
+    processes.settle_clearing(db, process_id, kept, retained=True)

@@ -63,8 +63,8 @@ class LearningService:
             by_source.setdefault(scan_record.source, []).extend([use] if use.day >= oldest else [])
         scan_uses = tuple(use for some in by_source.values() for use in some)
         self.store.write(lambda db: table_stats.add_learned_scans(db, runtime.table_id, by_source))
-        every = self.store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
-        recent = sum(scan_use.scans for scan_use in every if scan_use.day > today - timedelta(days=SCAN_DAYS))
+        scans = self.store.read(lambda db: table_stats.list_scans(db, runtime.table_id))
+        recent = sum(scan_use.scans for scan_use in scans if scan_use.day > today - timedelta(days=SCAN_DAYS))
         log.info("scans.learned", table=str(runtime.identifier), scans=sum(scan_use.scans for scan_use in scan_uses))
         return Learned(scan_uses, sum(scan_use.scans for scan_use in uses if scan_use.day < oldest), recent)
 
@@ -90,21 +90,23 @@ class LearningService:
         return suggest(facts, filtered, table.distinct_values())
 
 
-def _use(one: ScanRecord, columns: Collection[str], today: date) -> ScanUse:
-    day = one.day or today
+def _use(record: ScanRecord, columns: Collection[str], today: date) -> ScanUse:
+    day = record.day or today
     if day > today + timedelta(days=1):  # clocks of others may be ahead
         raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")
-    if len(one.source) > MOST_OF_SOURCE:
+    if len(record.source) > MOST_OF_SOURCE:
         raise InvalidArgument(
-            f"a source of {len(one.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
+            f"a source of {len(record.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
         )
-    if not 1 <= one.scans <= MOST_SCANS:
-        raise InvalidArgument(f"{one.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report.")
-    unknown = next((item.column for item in one.filters if item.column not in columns), None)
-    if one.place and unknown is not None:
+    if not 1 <= record.scans <= MOST_SCANS:
         raise InvalidArgument(
-            f"{one.place} names column {unknown}, which the table does not have",
+            f"{record.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report."
+        )
+    unknown = next((item.column for item in record.filters if item.column not in columns), None)
+    if record.place and unknown is not None:
+        raise InvalidArgument(
+            f"{record.place} names column {unknown}, which the table does not have",
             hint="Name columns as the table's schema does, with dots between the levels.",
         )
-    filters = tuple(item for item in one.filters if item.column in columns)
-    return ScanUse(min(day, today), filters, one.scans)
+    filters = tuple(item for item in record.filters if item.column in columns)
+    return ScanUse(min(day, today), filters, record.scans)

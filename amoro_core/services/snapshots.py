@@ -72,8 +72,8 @@ class SnapshotService:
             table_id = runtime.table_id if runtime else 0
             return surroundings(db, table_id, self.find_action, now, undo_keep=keep) if table_id else Surroundings()
 
-        around, history = self.store.read(read), table.history()
-        target = Target(pinned=dict(around.pinned), since=dict(around.since))
+        context, history = self.store.read(read), table.history()
+        target = Target(pinned=dict(context.pinned), since=dict(context.since))
         return history, select(history.snapshots, history.refs, config, target, now)
 
 
@@ -143,9 +143,9 @@ class LeaseService:
             uuid = table.facts.uuid
             lease_id, ends = uuid7(now), now + held_for
             tag = f"lease-{lease_id}" if as_tag else ""
-            made = SnapshotLease(lease_id, runtime.table_id, uuid, snapshot_id, since, holder.strip(), now, ends, tag)
-            snapshot_leases.add(db, made)
-            return TableLease(made, runtime.identifier)
+            lease = SnapshotLease(lease_id, runtime.table_id, uuid, snapshot_id, since, holder.strip(), now, ends, tag)
+            snapshot_leases.add(db, lease)
+            return TableLease(lease, runtime.identifier)
 
         table_lease = self.store.write(keep)
         try:
@@ -217,12 +217,12 @@ class LeaseService:
         Raises LeaseNotFound for one that has ended: its snapshot may be gone; for a tag, like `take`.
         """
         _checked(held_for)
-        known = self.store.read(lambda db: self._find(db, prefix))
-        if known.lease.tag:
-            self._set_tag(TableLease(replace(known.lease, expires_at=self.clock() + held_for), known.table))
+        held = self.store.read(lambda db: self._find(db, prefix))
+        if held.lease.tag:
+            self._set_tag(TableLease(replace(held.lease, expires_at=self.clock() + held_for), held.table))
 
         def lengthen(db: Connection) -> TableLease:
-            table_lease = self._find(db, known.lease.lease_id)
+            table_lease = self._find(db, held.lease.lease_id)
             renewed = replace(table_lease.lease, expires_at=self.clock() + held_for)
             snapshot_leases.renew(db, renewed.lease_id, renewed.expires_at)
             return TableLease(renewed, table_lease.table)
@@ -257,17 +257,17 @@ class LeaseService:
 
         def read(db: Connection) -> Page[TableLease]:
             now = self.clock()
-            found = snapshot_leases.list_page(db, now, table_id, after, most + 1)
+            leases = snapshot_leases.list_page(db, now, table_id, after, most + 1)
             total = snapshot_leases.count(db, now, table_id)
-            page = cut(found, most, total, lambda lease: sealed(scope, snapshot_leases.place_of(lease)))
+            page = cut(leases, most, total, lambda lease: sealed(scope, snapshot_leases.place_of(lease)))
             names = tables.names(db, {lease.table_id for lease in page.items})
             return page.mapped(lambda lease: TableLease(lease, names[lease.table_id]))
 
         return self.store.read(read)
 
-    def _set_tag(self, held: TableLease) -> None:
+    def _set_tag(self, table_lease: TableLease) -> None:
         """Create the lease's tag, or extend it to the end of the lease."""
-        lease = held.lease
+        lease = table_lease.lease
 
         def stage(table: AnyTable) -> bytes:
             return table.stage_tag(lease.tag, lease.snapshot_id, _age_ms(table, lease), again=True)
@@ -276,10 +276,10 @@ class LeaseService:
             ages = {ref.name: ref.max_ref_age for ref in table.history(anew=True).refs}
             return ages.get(lease.tag) == timedelta(milliseconds=_age_ms(table, lease))
 
-        self._commit(held, stage, is_set)
+        self._commit(table_lease, stage, is_set)
 
-    def _remove_tag(self, held: TableLease) -> None:
-        tag = held.lease.tag
+    def _remove_tag(self, table_lease: TableLease) -> None:
+        tag = table_lease.lease.tag
 
         def is_removed(table: AnyTable) -> bool:
             return all(ref.name != tag for ref in table.history(anew=True).refs)
@@ -287,25 +287,27 @@ class LeaseService:
         def stage(table: AnyTable) -> bytes | None:
             return None if is_removed(table) else table.stage_expiry(frozenset(), [tag], clean=False)[0]
 
-        self._commit(held, stage, is_removed)
+        self._commit(table_lease, stage, is_removed)
 
     def _commit(
-        self, held: TableLease, stage: Callable[[AnyTable], bytes | None], landed: Callable[[AnyTable], bool]
+        self, table_lease: TableLease, stage: Callable[[AnyTable], bytes | None], landed: Callable[[AnyTable], bool]
     ) -> None:
         """Commit what `stage` makes for the present table, until it has `landed`; None: there is nothing to do.
 
         Sending it twice is harmless. Raises TableNotFound, also for another table of the name, TableBusy,
         CommitConflict, CommitUnknown, and errors of staging and sending.
         """
-        self._refuse_unknown(held.lease)
-        refusal = self.tables.formats.commits_refused(self.tables.catalog(held.table.catalog))
+        self._refuse_unknown(table_lease.lease)
+        refusal = self.tables.formats.commits_refused(self.tables.catalog(table_lease.table.catalog))
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
         for _ in range(_TRIES):
-            table = with_roles(self.tables.open(held.table), _TAGGING, "a lease as a tag")
+            table = with_roles(self.tables.open(table_lease.table), _TAGGING, "a lease as a tag")
             table.refuse_unsupported()
-            if table.facts.uuid != held.lease.table_uuid:
-                raise TableNotFound(f"{held.table} is another table by now: UUID {table.facts.uuid}", table=held.table)
+            if table.facts.uuid != table_lease.lease.table_uuid:
+                raise TableNotFound(
+                    f"{table_lease.table} is another table by now: UUID {table.facts.uuid}", table=table_lease.table
+                )
             payload = stage(table)
             if payload is None:
                 return
@@ -317,8 +319,10 @@ class LeaseService:
             except CommitUnknown as error:
                 if landed(table):
                     return
-                ends = f"{held.lease.expires_at:%Y-%m-%d %H:%M} UTC"
-                raise CommitUnknown(f"{error.message}; tag {held.lease.tag} may be there, until {ends}") from error
+                ends = f"{table_lease.lease.expires_at:%Y-%m-%d %H:%M} UTC"
+                raise CommitUnknown(
+                    f"{error.message}; tag {table_lease.lease.tag} may be there, until {ends}"
+                ) from error
             if landed(table):  # the answer to a change of the age alone does not tell
                 return
         raise CommitConflict(f"other writers were faster {_TRIES} times in a row", hint="Try again.")
@@ -367,8 +371,8 @@ def _refuse_expiring(db: Connection, runtime: TableRuntime, snapshot_id: int) ->
                 hint="Try again in a moment.",
             )
         for attempt in processes.list_commits(db, process.process_id):
-            gone = attempt.evidence
-            if attempt.is_open and isinstance(gone, SnapshotsRemoved) and snapshot_id in gone.snapshot_ids:
+            evidence = attempt.evidence
+            if attempt.is_open and isinstance(evidence, SnapshotsRemoved) and snapshot_id in evidence.snapshot_ids:
                 raise TableBusy(
                     f"process {process.process_id} may be removing snapshot {snapshot_id}: its commit was sent",
                     hint=f"Wait for its end: amoro process show {process.process_id}",

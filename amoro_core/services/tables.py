@@ -114,8 +114,8 @@ def _commits_since(before: TableRuntime, table: OpenTable) -> int:
     history = list(ancestors(by_id, head))
     newer = list(takewhile(lambda item: item.snapshot_id != before.snapshot_id, history))
     if len(newer) == len(history) and before.snapshot_id is not None:
-        newer = [one for one in newer if one.committed_at > since]
-    return sum(PROCESS_ID not in one.summary for one in newer)
+        newer = [snapshot for snapshot in newer if snapshot.committed_at > since]
+    return sum(PROCESS_ID not in snapshot.summary for snapshot in newer)
 
 
 @dataclass
@@ -144,13 +144,13 @@ class TableService:
 
         The catalog is listed if no table is known, unless only what is known is asked for.
         """
-        known = [name for _, name in self.store.read(lambda db: table_listing.list_names(db, identifier.catalog))]
-        if not known and not known_only:
+        names = [name for _, name in self.store.read(lambda db: table_listing.list_names(db, identifier.catalog))]
+        if not names and not known_only:
             try:
-                known = self.tables.formats.list_tables(self.tables.catalog(identifier.catalog))
+                names = self.tables.formats.list_tables(self.tables.catalog(identifier.catalog))
             except AmoroError:
                 return ""
-        return next(iter(difflib.get_close_matches(str(identifier), map(str, known), n=1)), "")
+        return next(iter(difflib.get_close_matches(str(identifier), map(str, names), n=1)), "")
 
     def ensure(self, identifier: TableIdentifier) -> TableRuntime:
         """The runtime of a table, created when it is new. Raises TableNotFound, CatalogNotFound, CatalogUnavailable."""
@@ -197,7 +197,7 @@ class TableService:
             return None, None
         except TableRefused as refusal:
             return self.store.write(partial(self._save_refused, table_id=table_id, refusal=refusal)), refusal
-        save = partial(self._save_refreshed, table_id=table_id, loaded=loaded, found=evaluated, looks=looks)
+        save = partial(self._save_refreshed, table_id=table_id, loaded=loaded, evaluated=evaluated, looks=looks)
         refreshed, commits = self.store.write(save)
         if commits is not None:
             self.note_changes(table_id, commits)
@@ -247,26 +247,26 @@ class TableService:
         opens_at = closed_until(loaded.config, now)
         if requested is None and evaluation.type is not None and opens_at is not None:
             evaluation = replace(evaluation, reason=f"{evaluation.reason}; {window_reason(opens_at)}")
-        made = None
+        new_plan = None
         if scan is not None:
             capacity = self.store.read(lambda db: groups.capacity(db, loaded.config.group))
-            made = plan(
+            new_plan = plan(
                 scan,
                 evaluation,
                 loaded.config,
                 threads=max(capacity.threads, self.joining.get(loaded.config.group, 0)),
                 max_input_per_thread=capacity.max_input_per_thread,
             )
-        evaluation = made.evaluation if made else evaluation
+        evaluation = new_plan.evaluation if new_plan else evaluation
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
-        inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
+        inputs = [file for task in new_plan.tasks for file in (*task.rewritten, *task.converted)] if new_plan else []
         own = loaded.table.facts.properties
-        copying = copy_description(made.tasks, own, loaded.config, made.type) if made else ""
-        predicted_ms = round(made.work_s * known.rate * 1000) if made else 0
+        copying = copy_description(new_plan.tasks, own, loaded.config, new_plan.type) if new_plan else ""
+        predicted_ms = round(new_plan.work_s * known.rate * 1000) if new_plan else 0
         ended = (ProcessStatus.SUCCESS,)
         done = self.store.read(lambda db: processes.list_processes(db, known.table_id, ended, 1, OPTIMIZING_ACTION))
         disputed, last_one = len(table.disputed_deletes(inputs)), next(iter(done), None)
-        return Preview(runtime, evaluation, made, paths, disputed, copying, predicted_ms, last_one)
+        return Preview(runtime, evaluation, new_plan, paths, disputed, copying, predicted_ms, last_one)
 
     def _load(self, runtime: TableRuntime) -> LoadedTable:
         catalog = self.tables.catalog(runtime.identifier.catalog)
@@ -355,7 +355,7 @@ class TableService:
         return reserved_files(db, runtime.table_id, uuid, self.find_action, self.clock())
 
     def _save_refreshed(
-        self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
+        self, db: Connection, table_id: int, loaded: LoadedTable, evaluated: Evaluated | None, looks: Looks
     ) -> tuple[TableRuntime, int | None]:
         """The stored runtime, and the commits of others since the last refresh; None where nothing was committed."""
         tables.get(db, table_id)  # raises if it is gone
@@ -363,15 +363,15 @@ class TableService:
         follow_properties(db, table_id, loaded.config)
         # Read again: the table may have been enabled or disabled while it was loaded.
         before = tables.get(db, table_id)
-        runtime = after_refresh(before, loaded, found, self.clock())
+        runtime = after_refresh(before, loaded, evaluated, self.clock())
         if before.snapshot_id != runtime.snapshot_id:
             commit = tables.find_data_commit(db, table_id, runtime.uuid)
             tables.save_data_commit(db, table_id, runtime.uuid, loaded.data_commit(commit))
-            if told := tell_rolled_back(db, runtime, loaded.table, self.clock()):
-                runtime = replace(runtime, status_reason=f"{told}; {runtime.status_reason}")
-        if found is not None:
+            if text := tell_rolled_back(db, runtime, loaded.table, self.clock()):
+                runtime = replace(runtime, status_reason=f"{text}; {runtime.status_reason}")
+        if evaluated is not None:
             runtime = replace(runtime, value=value_of(db, runtime, runtime.saving, self.clock()))
-            found.keep_digest(db, table_id)
+            evaluated.keep_digest(db, table_id)
             if self.keeps_series and (figures := figures_of(before, runtime)) is not None:
                 time_series.add_figures(db, table_id, figures, self.clock())
         _log_refused(before, runtime)
@@ -390,10 +390,10 @@ class TableService:
             data["snapshot_id"] = str(facts.snapshot_id or "")
             append_event(db, EventKind.TABLE_CHANGED, f"main's head is {facts.snapshot_id}", about, now, data)
         if Role.READ in table.roles and self.asks_for(EventKind.SCHEMA_CHANGED, about.table):
-            told = EventFilter(kinds=(EventKind.SCHEMA_CHANGED,), table_id=after.table_id)
+            wanted = EventFilter(kinds=(EventKind.SCHEMA_CHANGED,), table_id=after.table_id)
             schema = with_roles(table, (Role.READ,), "listeners").schema()
             columns = to_json({column.name: column.type for column in schema.columns})
-            if [one.data["columns"] for one in events.list_newest(db, told, None, 1)] != [columns]:
+            if [event.data["columns"] for event in events.list_newest(db, wanted, None, 1)] != [columns]:
                 data |= {"schema_id": schema.schema_id, "columns": columns}
                 append_event(db, EventKind.SCHEMA_CHANGED, f"the schema is {columns}", about, now, data)
 
@@ -421,9 +421,9 @@ class TableService:
             condition(self.find(identifier))
 
         def change(db: Connection) -> None:
-            kept = tables.get(db, table_id)
-            if condition is not None and kept != before:
-                condition(kept)
+            runtime = tables.get(db, table_id)
+            if condition is not None and runtime != before:
+                condition(runtime)
             for record in actions.list_of(db, table_id):
                 if record.failures and record.action != OPTIMIZING_ACTION:
                     keep_record(db, record, succeeded(record), self.clock())
@@ -538,8 +538,10 @@ class TableService:
 
 def _services_due(looks: Looks) -> tuple[OptimizingType | None, str]:
     """Whether any service of the table's own engine is due, as work that is not optimizing of ours, and which."""
-    due = [f"{name} is due: {one.verdict.reason}" for name, one in looks.items() if one.verdict and one.verdict.is_due]
-    first = (f"{name} is not due: {one.verdict.reason}" for name, one in looks.items() if one.verdict)
+    due = [
+        f"{name} is due: {item.verdict.reason}" for name, item in looks.items() if item.verdict and item.verdict.is_due
+    ]
+    first = (f"{name} is not due: {state.verdict.reason}" for name, state in looks.items() if state.verdict)
     return OptimizingType.MINOR if due else None, "; ".join(due) or next(first, "it has no service")
 
 
@@ -552,10 +554,12 @@ def new_names(
 ) -> dict[str, TableIdentifier]:
     """The listed tables of the catalog that were never loaded before, by their UUIDs: one of them may be a known table
     under a new name."""
-    known = store.read(lambda db: tables.list_metadata_locations(db, catalog))
-    loaded = {one.name for one in known if one.metadata_location or one.refusal not in ("", "duplicate")}
+    stored = store.read(lambda db: tables.list_metadata_locations(db, catalog))
+    loaded = {table.name for table in stored if table.metadata_location or table.refusal not in ("", "duplicate")}
     result = {}
-    for identifier in islice((one for one in sorted(listed) if (*one.namespace, one.name) not in loaded), _MOST_LOADED):
+    for identifier in islice(
+        (name for name in sorted(listed) if (*name.namespace, name.name) not in loaded), _MOST_LOADED
+    ):
         with suppress(AmoroError):
             result[tables_of.open(identifier).facts.uuid] = identifier
     return result
@@ -629,8 +633,8 @@ class InspectionService:
         defaults = self.tables.catalog(identifier.catalog).defaults_for(identifier)
         find = tables.get_by_name if known_only else tables.find
         runtime = self.store.read(lambda db: find(db, identifier))
-        known = runtime if known_only and runtime else self.tables.open(identifier).facts
-        own, serviced = known.properties, known.format in PROCEDURES
+        source = runtime if known_only and runtime else self.tables.open(identifier).facts
+        own, serviced = source.properties, source.format in PROCEDURES
         override = runtime.enabled_override if runtime else None
         enabled = decide_enabled(override, own, defaults, SERVICES_ENABLED if serviced else ENABLED_KEY)
         return effective_config(defaults, own, serviced=serviced), enabled

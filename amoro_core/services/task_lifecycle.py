@@ -127,7 +127,7 @@ class OptimizingService:
         names = self.store.write(lambda db: self._reporting.ack(db, optimizer_id, attempts))
         failpoint("ack.after_store")
         self.signals.changed()
-        answers = {one: self._vend(name) for one, name in names.items()}
+        answers = {key: self._vend(name) for key, name in names.items()}
         guarded = [attempt for attempt in attempts if attempt not in names]
         answers |= self.ack_guarded(optimizer_id, guarded, may_wait=may_wait)
         return [answers[attempt] for attempt in attempts]
@@ -183,7 +183,7 @@ class OptimizingService:
             return self._scheduler.schedule(db, poll, effects[-1], self.clock())
 
         writes: list[Callable[[Connection], list[OptimizingTask]]] = [
-            partial(complete, report=one, its=its) for one, its in zip(reports, effects, strict=False)
+            partial(complete, report=item, its=its) for item, its in zip(reports, effects, strict=False)
         ]
         if reports:
             failpoint("complete.before_store")
@@ -223,11 +223,11 @@ class OptimizingService:
         `now_s` is monotonic, and the age of an attempt or an ack counts from the first sweep that saw it: setting the
         clock has no effect, and after a restart every attempt has the full time again.
         """
-        held = self.store.read(lambda db: tasks.list_assigned(db))
-        self._leases = leases(self._leases, held, now_s)
+        assigned = self.store.read(lambda db: tasks.list_assigned(db))
+        self._leases = leases(self._leases, assigned, now_s)
         late = [
             (task, reason)
-            for task in held
+            for task in assigned
             if (reason := overdue(task, now_s - self._leases[lease_of(task)], ack_timeout, close_timeout)) is not None
         ]
         if not late:
@@ -244,11 +244,11 @@ class OptimizingService:
 
     def abandoned(self, optimizer_id: str, running: Iterable[Attempt]) -> list[Attempt]:
         """The attempts an optimizer runs that no longer belong to it."""
-        held = {
+        assigned = {
             Attempt(task.task_id, task.attempt)
             for task in self.store.read(lambda db: tasks.list_assigned(db, optimizer_id))
         }
-        return [attempt for attempt in running if attempt not in held]
+        return [attempt for attempt in running if attempt not in assigned]
 
     def cancel(self, process_id: str, reason: str) -> ProcessView:
         """End a process that has sent nothing: its tasks are cancelled, optimizers abandon them, outputs are removed.
@@ -271,8 +271,8 @@ class OptimizingService:
         """
 
         def end(db: Connection) -> ProcessView | None:
-            found = unwanted(db, table_id)
-            return None if found is None else self._close(db, *found)
+            process = unwanted(db, table_id)
+            return None if process is None else self._close(db, *process)
 
         view = self.store.write(end)
         return None if view is None else self._announce_closed(view)

@@ -122,7 +122,7 @@ def parse_statement(text: str) -> Statement:
         raise InvalidArgument(
             f"the statement can't be parsed: {why[0] if why else 'it is nested too deeply'}"
         ) from error
-    roots = [one for one in parsed if not isinstance(one, exp.Semicolon | None)]
+    roots = [root for root in parsed if not isinstance(root, exp.Semicolon | None)]
     if len(roots) != 1:
         raise InvalidArgument(f"one statement at a time: these are {len(roots)}", hint="Send them one by one.")
     root = roots[0]
@@ -138,7 +138,7 @@ def _localised(text: str, root: "exp.Expr") -> Statement:
     """The statement with local names of tables."""
     from sqlglot import exp
 
-    common = {one.alias_or_name.lower() for one in root.find_all(exp.CTE)}
+    common = {cte.alias_or_name.lower() for cte in root.find_all(exp.CTE)}
     pieces, at, references, prefix = list[str](), 0, list[TableReference](), "table_"
     while prefix in text.lower():  # nothing in the statement has such a name
         prefix += "_"
@@ -161,8 +161,8 @@ def _begin(table: "exp.Table") -> int:
 
     parts = table.parts
     if not parts or not all(isinstance(part, exp.Identifier) and "start" in part.meta for part in parts):
-        shown = table.sql("duckdb")[:100]
-        raise InvalidArgument(f"{shown} is not the name of a table", hint="Write catalog.database.table.")
+        text = table.sql("duckdb")[:100]
+        raise InvalidArgument(f"{text} is not the name of a table", hint="Write catalog.database.table.")
     return int(parts[0].meta["start"])
 
 
@@ -182,17 +182,17 @@ def _comparisons(table: "exp.Table") -> Iterator[Comparison]:
     if any(join.method or join.kind not in ("", "INNER", "CROSS", "OUTER") for join in joins):
         return
     others = {expression.alias.lower() for expression in select.expressions}
-    for one in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
-        match one:
+    for condition in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
+        match condition:
             case exp.EQ() | exp.GT() | exp.GTE() | exp.LT() | exp.LTE():
-                form, constants = f"({{0}} {_SIGNS[one.key]} {{1}})", [one.expression]
-            case exp.Between() if not one.args.get("symmetric"):
-                form, constants = "({0} >= {1} AND {0} <= {2})", [one.args["low"], one.args["high"]]
+                form, constants = f"({{0}} {_SIGNS[condition.key]} {{1}})", [condition.expression]
+            case exp.Between() if not condition.args.get("symmetric"):
+                form, constants = "({0} >= {1} AND {0} <= {2})", [condition.args["low"], condition.args["high"]]
             case exp.In():
-                form, constants = f"({{}} IN ({', '.join('{}' for _ in one.expressions)}))", one.expressions
+                form, constants = f"({{}} IN ({', '.join('{}' for _ in condition.expressions)}))", condition.expressions
             case _:
                 continue
-        column = one.this
+        column = condition.this
         if isinstance(column, exp.Column) and constants and column.name.lower() not in others:
             of = [part.name.lower() for part in column.parts[:-1]]
             if of == [table.alias_or_name.lower()] or not (of or joins):
@@ -202,19 +202,19 @@ def _comparisons(table: "exp.Table") -> Iterator[Comparison]:
 def condition_of(reference: TableReference, schema: TableSchema) -> str:
     """The comparisons whose constants are of their columns' types, for `Readable.selects`; "" without any."""
     kinds = {column.name.lower(): (column.name, column.type) for column in schema.columns}
-    made = []
+    parts = []
     for name, form, constants in reference.comparisons:
         column, kind = kinds.get(name, ("", ""))
         pattern = _CONSTANTS.get(kind, "(?!)")
         if re.fullmatch(r"[A-Za-z_]\w*", column) and all(re.fullmatch(pattern, constant) for constant in constants):
-            made.append(form.format(column, *(_written(kind, constant) for constant in constants)))
-    return " AND ".join(made)
+            parts.append(form.format(column, *(_written(kind, constant) for constant in constants)))
+    return " AND ".join(parts)
 
 
 def _written(kind: str, constant: str) -> str:
     """The constant as a condition has it, without its type."""
-    found = re.sub(r"^CAST\((.*) AS \w+\)$", r"\1", constant)
-    return f"{found[:11]}T{found[12:-1] or '00:00:00'}'" if kind == "timestamp" else found
+    text = re.sub(r"^CAST\((.*) AS \w+\)$", r"\1", constant)
+    return f"{text[:11]}T{text[12:-1] or '00:00:00'}'" if kind == "timestamp" else text
 
 
 @dataclass
@@ -268,7 +268,7 @@ class TerminalService:
                     lease = self.leasing.reading(identifier, {snapshot_id}, _HOLDER, is_cancelled)
                     keeps.append(leases.enter_context(lease))
             pairs = zip(identifiers, statement.references, strict=True)
-            tables = [self._inputs(opened[one], reference) for one, reference in pairs]
+            tables = [self._inputs(opened[name], reference) for name, reference in pairs]
             request = {"spark": "", "sql": statement.sql, "tables": tables}
             return self._answered(request, rows, lambda: [keep() for keep in keeps], is_cancelled)
 

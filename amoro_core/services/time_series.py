@@ -69,8 +69,8 @@ class SamplingService:
         chosen = _choose(names, SYSTEM_SERIES)
         step = self._step(SYSTEM_STEPS, wanted)
         since = _floor(wanted.since, step)
-        found = self.store.read(lambda db: time_series.list_series(db, chosen, label, step, since, wanted.until))
-        return _bounded(found), step
+        series = self.store.read(lambda db: time_series.list_series(db, chosen, label, step, since, wanted.until))
+        return _bounded(series), step
 
     def read_table(self, table: TableIdentifier, names: Iterable[str], wanted: Range) -> tuple[list[Series], Step]:
         """As `read`, of a table. No catalog is asked. Raises TableNotFound, InvalidArgument."""
@@ -97,8 +97,8 @@ class SamplingService:
         for step in steps:
             if step.seconds == wanted.step_s:
                 return step
-        known = ", ".join(str(step.seconds) for step in steps)
-        raise InvalidArgument(f"there is no step of {wanted.step_s} seconds", hint=f"One of: {known}.")
+        texts = ", ".join(str(step.seconds) for step in steps)
+        raise InvalidArgument(f"there is no step of {wanted.step_s} seconds", hint=f"One of: {texts}.")
 
 
 def sampled(db: Connection, now: datetime) -> list[Sample]:
@@ -153,17 +153,17 @@ def _floor(moment: datetime, step: Step) -> datetime:
     return datetime.fromtimestamp(seconds, moment.tzinfo)
 
 
-def _choose(names: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
+def _choose(names: Iterable[str], available: Iterable[str]) -> tuple[str, ...]:
     """The names, or all without any. Raises InvalidArgument for an unknown one."""
-    every, wanted = tuple(known), tuple(names)
+    present, wanted = tuple(available), tuple(names)
     for name in wanted:
-        if name not in every:
-            raise InvalidArgument(f"there is no series {name!r}", hint=f"One of: {', '.join(every)}.")
-    return tuple(name for name in every if not wanted or name in wanted)
+        if name not in present:
+            raise InvalidArgument(f"there is no series {name!r}", hint=f"One of: {', '.join(present)}.")
+    return tuple(name for name in present if not wanted or name in wanted)
 
 
 def _bounded(result: list[Series]) -> list[Series]:
-    points = sum(len(one.points) for one in result)
+    points = sum(len(series.points) for series in result)
     if points > MOST_POINTS:
         raise InvalidArgument(
             f"{points} values are more than {MOST_POINTS}",

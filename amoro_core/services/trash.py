@@ -55,8 +55,8 @@ class TrashService:
         after = opened_pair(window.after, scope)
 
         def read(db: Connection) -> Page[Trash]:
-            found = pending_deletions.list_processes(db, table_id, after, most + 1)
-            page = cut(found, most, pending_deletions.count_processes(db, table_id), lambda place: sealed(scope, place))
+            rows = pending_deletions.list_processes(db, table_id, after, most + 1)
+            page = cut(rows, most, pending_deletions.count_processes(db, table_id), lambda place: sealed(scope, place))
             return page.mapped(lambda place: _trash(db, place[1], pending_deletions.list_facts(db, table_id, place[1])))
 
         return self.store.read(read)
@@ -72,18 +72,18 @@ class TrashService:
             process, batches = _waiting(db, prefix)
             scope = ("trashed", process.process_id)
             first, path = opened_pair(window.after, scope) or (0, "")
-            found: list[tuple[int, TrashFile]] = []
+            files: list[tuple[int, TrashFile]] = []
             for batch_facts in sorted(batches, key=lambda facts: facts.batch_id):
-                if batch_facts.batch_id < first or len(found) > most:
+                if batch_facts.batch_id < first or len(files) > most:
                     continue
                 batch = pending_deletions.get(db, batch_facts.batch_id)
                 if batch is None:
                     continue
                 for file in sorted(batch.files, key=lambda file: file.path):
                     if (batch_facts.batch_id, file.path) > (first, path):
-                        found.append((batch_facts.batch_id, (file, batch_facts.status, trash_path(batch, file.path))))
+                        files.append((batch_facts.batch_id, (file, batch_facts.status, trash_path(batch, file.path))))
             trash = _trash(db, process.process_id, batches)
-            page = cut(found, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
+            page = cut(files, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
             return trash, page.mapped(lambda pair: pair[1])
 
         return self.store.read(read)
@@ -99,16 +99,16 @@ class TrashService:
         def take_back(db: Connection) -> Trash:
             process, batches = _waiting(db, prefix)
             restorable = (BatchStatus.WAITING, *(_MOVED if table else ()))
-            taken = [batch_facts for batch_facts in batches if batch_facts.status in restorable]
-            if not taken:
+            chosen = [batch_facts for batch_facts in batches if batch_facts.status in restorable]
+            if not chosen:
                 raise IllegalState(
                     f"the files of process {process.process_id} are being deleted or moved: they can't be restored now"
                 )
             pending_deletions.restore(db, process.process_id)
-            for one in taken:
-                if one.status is BatchStatus.MOVED and (batch := pending_deletions.get(db, one.batch_id)) is not None:
+            for item in chosen:
+                if item.status is BatchStatus.MOVED and (batch := pending_deletions.get(db, item.batch_id)) is not None:
                     pending_deletions.save(db, replace(batch, status=BatchStatus.RETURNING))
-            return _trash(db, process.process_id, taken)
+            return _trash(db, process.process_id, chosen)
 
         restored = self.store.write(take_back)
         if table is not None:
@@ -177,15 +177,15 @@ def _waiting(db: Connection, prefix: str) -> tuple[OptimizingProcess, list[Batch
 
 
 def _trash(db: Connection, process_id: str, batches: Iterable[BatchFacts]) -> Trash:
-    every = tuple(batches)
+    listed = tuple(batches)
     process = processes.get(db, process_id)
     return Trash(
         process,
         tables.get(db, process.table_id).identifier,
-        sum(batch.files for batch in every),
-        sum(batch.bytes for batch in every),
-        min(batch.purge_at for batch in every),
-        sum(batch.files for batch in every if batch.status is BatchStatus.DELETING),
+        sum(batch.files for batch in listed),
+        sum(batch.bytes for batch in listed),
+        min(batch.purge_at for batch in listed),
+        sum(batch.files for batch in listed if batch.status is BatchStatus.DELETING),
     )
 
 

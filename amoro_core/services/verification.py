@@ -37,10 +37,10 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
     Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
     """
     by_id = {item.snapshot_id: item for item in snapshots}
-    for asked in (before, after):
-        if asked is not None and asked not in by_id:
+    for wanted in (before, after):
+        if wanted is not None and wanted not in by_id:
             raise SnapshotNotFound(
-                f"snapshot {asked} is not one of those that the table has", hint="See: amoro table snapshots TABLE"
+                f"snapshot {wanted} is not one of those that the table has", hint="See: amoro table snapshots TABLE"
             )
     end = head if after is None else after
     chain = list(ancestors(by_id, end))
@@ -64,22 +64,22 @@ def _between(chain: list[SnapshotFacts], before: int, end: int) -> ComparisonSel
             f"snapshot {before} is not an ancestor of snapshot {end}",
             hint="Name the older one with --before. See: amoro table snapshots TABLE",
         )
-    made = chain[: steps.index(before)]
-    others = tuple(item.snapshot_id for item in reversed(made) if item.operation != _REPLACE)
+    later = chain[: steps.index(before)]
+    others = tuple(item.snapshot_id for item in reversed(later) if item.operation != _REPLACE)
     if not others:
-        return ComparisonSelection(end, (_span(made, before),))
+        return ComparisonSelection(end, (_span(later, before),))
     spans = tuple(
         _span([item], item.parent_id)
-        for item in reversed(made)
+        for item in reversed(later)
         if item.operation == _REPLACE and item.parent_id is not None
     )
     note = "" if spans else f"nothing was rewritten between snapshots {before} and {end}"
     return ComparisonSelection(end, spans, others, note)
 
 
-def _span(made: Sequence[SnapshotFacts], before: int) -> Span:
-    processes = tuple(item.summary[PROCESS_ID] for item in reversed(made) if PROCESS_ID in item.summary)
-    return Span(before, made[0].snapshot_id, processes)
+def _span(snapshots: Sequence[SnapshotFacts], before: int) -> Span:
+    processes = tuple(item.summary[PROCESS_ID] for item in reversed(snapshots) if PROCESS_ID in item.summary)
+    return Span(before, snapshots[0].snapshot_id, processes)
 
 
 #: Digests the live rows of a task's rewritten files. The last arguments tell whether with lineage, and whether to stop.
@@ -118,7 +118,7 @@ class VerifyingService:
         if head is None:
             return Verification(ComparisonSelection(0, (), note="the table has no snapshot"), (), 0, 0, ())
         selection = select(table.snapshots(), head, before, after)
-        read = {selection.snapshot_id, *(one for span in selection.spans for one in (span.before, span.after))}
+        read = {selection.snapshot_id, *(item for span in selection.spans for item in (span.before, span.after))}
         with self.leasing.reading(identifier, read, _HOLDER, is_cancelled) as keep:
 
             def still_cancelled() -> bool:

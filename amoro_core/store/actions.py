@@ -176,8 +176,8 @@ def find_blocker_against(
 ) -> Blocker | None:
     """The oldest unexpired blocker of any of these operations on the table; `partly`: also of some partitions."""
     wanted = frozenset(operations)
-    held = (blocker for blocker in list_blockers(db, now, table_id) if partly or not blocker.condition)
-    return next((blocker for blocker in held if blocker.operations & wanted), None)
+    blockers = (blocker for blocker in list_blockers(db, now, table_id) if partly or not blocker.condition)
+    return next((blocker for blocker in blockers if blocker.operations & wanted), None)
 
 
 def _missing_blocker(blocker_id: str) -> BlockerNotFound:

@@ -195,8 +195,8 @@ def update_of(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
 
 def conditions_of(possible: Iterable[tuple[str, str, object]]) -> tuple[str, Row]:
     """Those of (name, condition, value) whose value is not None: the conditions together, and the values by name."""
-    given = [one for one in possible if one[2] is not None]
-    return " AND ".join(["true", *(one[1] for one in given)]), {name: value for name, _, value in given}
+    given = [item for item in possible if item[2] is not None]
+    return " AND ".join(["true", *(item[1] for item in given)]), {name: value for name, _, value in given}
 
 
 class Codec(NamedTuple):
@@ -237,15 +237,15 @@ class RowMapping(Generic[V]):
     def to_row(self, value: V) -> Row:
         row = {name: getattr(value, name) for name in self._also}
         for name, column, codec in self._mapped:
-            found = getattr(value, name)
-            row[column] = found if codec is None or found is None else codec.to_column(found)
+            field_value = getattr(value, name)
+            row[column] = field_value if codec is None or field_value is None else codec.to_column(field_value)
         return row
 
     def from_row(self, row: Row, **more: Any) -> V:
         """The value in a row; `more` are fields that have no column."""
         for name, column, codec in self._mapped:
-            found = row[column]
-            more[name] = found if codec is None or found is None else codec.from_column(found)
+            raw = row[column]
+            more[name] = raw if codec is None or raw is None else codec.from_column(raw)
         return self._kind(**more)
 
     def find(self, db: Connection, sql: str, parameters: Parameters = _NONE) -> V | None:
@@ -262,8 +262,8 @@ class RowMapping(Generic[V]):
     ) -> Page[V]:
         """At most `limit` values with a greater key than `after`, which need not exist, by their keys."""
         sql = f"SELECT * FROM {table} WHERE {key} > :after AND ({where or 1}) ORDER BY {key} LIMIT :limit"
-        found = self.select(db, sql, {**values, "after": after, "limit": limit + 1})
-        return cut(found, limit, db.count(table, where or None, values), lambda item: str(self.to_row(item)[key]))
+        rows = self.select(db, sql, {**values, "after": after, "limit": limit + 1})
+        return cut(rows, limit, db.count(table, where or None, values), lambda item: str(self.to_row(item)[key]))
 
 
 def _codec_of(hint: Any) -> tuple[str, Codec | None]:
@@ -282,7 +282,7 @@ def _codec_of(hint: Any) -> tuple[str, Codec | None]:
     if origin is tuple:
         return "_json", Codec(to_json, tuple_from_json)
     if origin is Mapping:
-        return "_json", Codec(lambda found: to_json(dict(found)), json.loads)
+        return "_json", Codec(lambda value: to_json(dict(value)), json.loads)
     if is_dataclass(kind):
         make: Any = kind
         return "_json", Codec(lambda value: to_json(asdict(value)), lambda text: make(**json.loads(text)))

@@ -49,11 +49,11 @@ class StateLock:
         descriptor = os.open(home / "amoro.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + timeout.total_seconds()
         while not _try_lock(descriptor):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            rest = deadline - time.monotonic()
+            if rest <= 0:
                 os.close(descriptor)
                 raise _locked(home)
-            time.sleep(min(_POLL_SECONDS, left))
+            time.sleep(min(_POLL_SECONDS, rest))
         # In place: the file's name is what others lock.
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "passing": passing}).encode(), 0)
@@ -71,8 +71,8 @@ class StateLock:
             named = (home / "amoro.lock").stat()
         except (FileNotFoundError, NotADirectoryError):
             named = None
-        held = os.fstat(self.fileno())
-        if named is None or (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+        locked = os.fstat(self.fileno())
+        if named is None or (named.st_dev, named.st_ino) != (locked.st_dev, locked.st_ino):
             raise Fenced(
                 f"the lock of the state directory {home} is {'gone' if named is None else 'another file'} since it was "
                 "taken",
@@ -167,9 +167,11 @@ def open_writer(path: Path) -> tuple[Connection, int]:
 
 
 def _check_references(path: Path, db: Connection) -> None:
-    found = db.select_one("PRAGMA foreign_key_check")
-    if found is not None:
-        raise StoreFailed(f"the state database {path} is damaged: a row of {found['table']} refers to a missing row")
+    violation = db.select_one("PRAGMA foreign_key_check")
+    if violation is not None:
+        raise StoreFailed(
+            f"the state database {path} is damaged: a row of {violation['table']} refers to a missing row"
+        )
 
 
 def open_reader(path: Path) -> Connection:
@@ -272,7 +274,9 @@ def facts_of(path: Path) -> StateFacts:
 
 def _migrations(db: Connection) -> tuple[AppliedMigration, ...]:
     applied = enumerate(SCHEMA.applied(db.database), 1)
-    return tuple(AppliedMigration(number, one.name, datetime.fromisoformat(one.applied_at)) for number, one in applied)
+    return tuple(
+        AppliedMigration(number, item.name, datetime.fromisoformat(item.applied_at)) for number, item in applied
+    )
 
 
 def _size(path: Path) -> int:
@@ -398,8 +402,8 @@ def pending_migrations(db: Connection) -> list[str]:
     if tables and SCHEMA.migrations_table not in tables:
         raise StoreFailed("the file is not a state database of Amoro", hint="Name another state directory with --home.")
     pending = [migration.name for migration in SCHEMA.pending(db.database)]
-    known = {migration.__name__ for migration in MIGRATIONS}
-    if unknown := [one.name for one in SCHEMA.applied(db.database) if one.name not in known]:
+    names = {migration.__name__ for migration in MIGRATIONS}
+    if unknown := [migration.name for migration in SCHEMA.applied(db.database) if migration.name not in names]:
         raise StoreFailed(
             f"a newer version has written the state database: this version does not know the migration {unknown[0]}",
             hint="Use that version, or a backup from before the upgrade.",
@@ -563,9 +567,9 @@ class Store:
         """What is wrong with the file: SQLite's own findings and references that lead nowhere; nothing when sound."""
 
         def look(db: Connection) -> list[str]:
-            found = [row["integrity_check"] for row in db.select("PRAGMA integrity_check")]
+            texts = [row["integrity_check"] for row in db.select("PRAGMA integrity_check")]
             lost = db.select("PRAGMA foreign_key_check")
-            return [text for text in found if text != "ok"] + [
+            return [text for text in texts if text != "ok"] + [
                 f"row {row['rowid']} of {row['table']} refers to a row of {row['parent']} that does not exist"
                 for row in lost
             ]

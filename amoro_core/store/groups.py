@@ -30,8 +30,8 @@ def get(db: Connection, name: str) -> ResourceGroup:
     """Raises GroupNotFound."""
     group = find(db, name)
     if group is None:
-        known = ", ".join(item.name for item in list_groups(db))
-        raise GroupNotFound(f"optimizer group {name!r} does not exist", hint=f"Known groups: {known}.")
+        names = ", ".join(item.name for item in list_groups(db))
+        raise GroupNotFound(f"optimizer group {name!r} does not exist", hint=f"Known groups: {names}.")
     return group
 
 
@@ -45,10 +45,10 @@ def save(db: Connection, group: ResourceGroup) -> ResourceGroup:
 def remove(db: Connection, name: str) -> None:
     """Raises GroupNotFound; IllegalState while optimizers are registered in it or tables name it."""
     get(db, name)
-    for what, table, where in _USERS:
+    for noun, table, where in _USERS:
         if used := db.count(table, where, {"name": name}):
             raise IllegalState(
-                f"optimizer group {name!r} is used by {many(used, what)}; it stays",
+                f"optimizer group {name!r} is used by {many(used, noun)}; it stays",
                 hint="Scale it to 0 or drain its optimizers, and give its tables another self-optimizing.group.",
             )
     db.execute("DELETE FROM resource_group WHERE group_name = :name", {"name": name})
@@ -136,14 +136,14 @@ def list_resources(db: Connection, group: str | None = None) -> list[Resource]:
 
 def resource_page(db: Connection, group: str, before: str, limit: int) -> Page[Resource]:
     """At most `limit` of the group's resources whose ids are below one, those that have ended too, the newest first."""
-    found = _RESOURCES.select(
+    rows = _RESOURCES.select(
         db,
         "SELECT * FROM resource WHERE group_name = :group AND (:before = '' OR resource_id < :before) "
         "ORDER BY resource_id DESC LIMIT :most",
         {"group": group, "before": before, "most": limit + 1},
     )
     return cut(
-        found, limit, db.count("resource", "group_name = :group", {"group": group}), lambda item: item.resource_id
+        rows, limit, db.count("resource", "group_name = :group", {"group": group}), lambda item: item.resource_id
     )
 
 
@@ -175,10 +175,10 @@ def add_optimizer(db: Connection, optimizer: Optimizer) -> Optimizer:
     try:
         db.insert("optimizer", _OPTIMIZERS.to_row(optimizer))
     except Duplicate as error:
-        known = find_optimizer(db, optimizer.optimizer_id) or find_by_token_hash(db, optimizer.token_hash)
-        if known is None:
+        other = find_optimizer(db, optimizer.optimizer_id) or find_by_token_hash(db, optimizer.token_hash)
+        if other is None:
             raise
-        raise AlreadyExists(f"optimizer {known.optimizer_id} is registered already") from error
+        raise AlreadyExists(f"optimizer {other.optimizer_id} is registered already") from error
     return optimizer
 
 

@@ -110,8 +110,8 @@ def save(db: Connection, batch: Batch) -> None:
 
 def save_unless_restored(db: Connection, batch: Batch) -> bool:
     """Replace the stored batch unless it was restored meanwhile; returns whether it was replaced."""
-    known = get(db, batch.batch_id)
-    if known is None or known.status not in _SWEPT:
+    stored = get(db, batch.batch_id)
+    if stored is None or stored.status not in _SWEPT:
         return False
     save(db, batch)
     return True
@@ -142,11 +142,11 @@ def restore(db: Connection, process_id: str) -> int:
 
 def restorable(db: Connection, process_id: str) -> Waiting | None:
     """What can be taken back of all that the process has condemned; None once any of it is being deleted, or moved."""
-    known = list_facts(db, process_id=process_id, statuses=tuple(BatchStatus))
+    batches = list_facts(db, process_id=process_id, statuses=tuple(BatchStatus))
     in_place = (BatchStatus.WRITTEN, BatchStatus.WAITING, BatchStatus.RESTORED)
-    if any(batch.status not in in_place for batch in known):
+    if any(batch.status not in in_place for batch in batches):
         return None
-    return Waiting(len(known), sum(one.files for one in known), sum(one.bytes for one in known))
+    return Waiting(len(batches), sum(batch.files for batch in batches), sum(one.bytes for one in batches))
 
 
 def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "") -> int:
@@ -246,7 +246,7 @@ def paths(db: Connection, table_id: int, own: str = "") -> frozenset[str]:
         "AND (moved_to = '' OR status IN ('moving', 'returning')) AND (process_id <> :own OR status <> 'written')",
         {"table_id": table_id, "own": own},
     )
-    return frozenset(one[0] for row in rows for one in _unpacked(row["content"]))
+    return frozenset(item[0] for row in rows for item in _unpacked(row["content"]))
 
 
 def paths_of_others(db: Connection, table_id: int, process_id: str) -> dict[str, bool]:
@@ -256,7 +256,7 @@ def paths_of_others(db: Connection, table_id: int, process_id: str) -> dict[str,
         "AND status NOT IN ('written', 'deleted', 'restored') ORDER BY status = 'waiting' DESC, batch_id",
         {"table_id": table_id, "process_id": process_id},
     )
-    return {one[0]: row["status"] != "waiting" for row in rows for one in _unpacked(row["content"])}
+    return {item[0]: row["status"] != "waiting" for row in rows for item in _unpacked(row["content"])}
 
 
 def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
@@ -276,8 +276,8 @@ def unmark_files(db: Connection, table_id: int, paths: Iterable[str]) -> None:
 
 def without(batch: Batch, removed: Iterable[str]) -> Batch:
     """The batch without these paths."""
-    known = frozenset(removed)
-    return replace(batch, files=tuple(file for file in batch.files if file.path not in known))
+    gone_paths = frozenset(removed)
+    return replace(batch, files=tuple(file for file in batch.files if file.path not in gone_paths))
 
 
 def begun(batch: Batch) -> Batch:
@@ -294,28 +294,28 @@ def settle(db: Connection, batch: Batch, tries: int) -> None:
     save(db, replace(batch, status=BatchStatus.DELETED if given_up else BatchStatus.DELETING))
 
 
-def settle_moved(db: Connection, batch: Batch, moved: Iterable[str], left: Iterable[str], tries: int) -> None:
+def settle_moved(db: Connection, batch: Batch, moved: Iterable[str], remaining: Iterable[str], tries: int) -> None:
     """Keep what a move to the batch's folder has brought there, until `purge_at`; what is left behind waits as before
     for another try, unless it has had them all."""
-    there, here = frozenset(moved), frozenset(left)
+    there, here = frozenset(moved), frozenset(remaining)
     if files := tuple(file for file in batch.files if file.path in there):
         add_many(db, [replace(batch, files=files, status=BatchStatus.MOVED, tries=0)])
-    known = get(db, batch.batch_id)
-    if known is None or not here:
+    stored = get(db, batch.batch_id)
+    if stored is None or not here:
         remove(db, batch.batch_id)
         return
     status = BatchStatus.DELETED if batch.tries >= tries else BatchStatus.WAITING
     files = tuple(file for file in batch.files if file.path in here)
-    save(db, replace(batch, files=files, status=status, moved_to="", purge_at=known.purge_at))
+    save(db, replace(batch, files=files, status=status, moved_to="", purge_at=stored.purge_at))
 
 
 def settle_returned(db: Connection, batch: Batch, back: Iterable[str]) -> None:
     """Restore what has come back from the batch's folder; the rest of it stays there."""
     if returned := tuple(file for file in batch.files if file.path in frozenset(back)):
         add_many(db, [replace(batch, files=returned, status=BatchStatus.RESTORED, moved_to="")])
-    left = without(batch, (one.path for one in returned))
-    if left.files:
-        save(db, replace(left, status=BatchStatus.MOVED))
+    rest = without(batch, (file.path for file in returned))
+    if rest.files:
+        save(db, replace(rest, status=BatchStatus.MOVED))
     else:
         remove(db, batch.batch_id)
 

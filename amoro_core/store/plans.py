@@ -41,9 +41,9 @@ def _options_from_json(text: str) -> Options:
 _PLANS = RowMapping(StoredPlan, codecs={"options": Codec(_options_to_json, _options_from_json)})
 
 
-def save_plan(db: Connection, process_id: str, kept: StoredPlan) -> None:
+def save_plan(db: Connection, process_id: str, plan: StoredPlan) -> None:
     """Store it, replacing the previous one."""
-    db.upsert("process_plan", {"process_id": process_id, **_PLANS.to_row(kept)}, ["process_id"])
+    db.upsert("process_plan", {"process_id": process_id, **_PLANS.to_row(plan)}, ["process_id"])
 
 
 def get_plan(db: Connection, process_id: str) -> StoredPlan:

@@ -98,13 +98,13 @@ def find_by_part(db: Connection, text: str) -> OptimizingProcess:
 
     Raises ProcessNotFound when there is none; InvalidArgument when there are several, or the text is too short.
     """
-    found = _PROCESSES.select(
+    rows = _PROCESSES.select(
         db,
         "SELECT * FROM table_process WHERE process_id = :text OR process_id IN (SELECT process_id FROM table_process "
         "WHERE :length < 36 AND :text IN (substr(process_id, 1, :length), substr(process_id, -:length)) LIMIT 10)",
         {"text": text, "length": len(text)},
     )
-    process = pick(text, found, "a process", lambda item: (item.process_id,))
+    process = pick(text, rows, "a process", lambda item: (item.process_id,))
     if process is None:
         raise _missing(text)
     return process
@@ -362,7 +362,7 @@ def _find(db: Connection, process_id: str) -> OptimizingProcess | None:
 def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProcess | None:
     """Another active process in the same lane of the same table, by its id here or by its uuid."""
     active = list_active_of(db, process.table_id, process.table_uuid)
-    others = (one for one in active if one.lane == process.lane and one.process_id != process.process_id)
+    others = (other for other in active if other.lane == process.lane and other.process_id != process.process_id)
     return next((other for other in others if other.status not in IN_NO_LANE), None)
 
 
@@ -387,9 +387,9 @@ def list_clearing(db: Connection, process_id: str, limit: int) -> list[str]:
     return [row["path"] for row in rows]
 
 
-def settle_clearing(db: Connection, process_id: str, paths: Iterable[str], *, kept: bool) -> None:
+def settle_clearing(db: Connection, process_id: str, paths: Iterable[str], *, retained: bool) -> None:
     """These files of the process were removed, or are kept."""
-    statement = "UPDATE process_clearing SET kept = 1" if kept else "DELETE FROM process_clearing"
+    statement = "UPDATE process_clearing SET kept = 1" if retained else "DELETE FROM process_clearing"
     db.execute_many(
         f"{statement} WHERE process_id = :process_id AND path = :path",
         ({"process_id": process_id, "path": path} for path in paths),
@@ -451,9 +451,9 @@ def save_commit_outcome(db: Connection, process_id: str, number: int, outcome: C
     row = db.select_one(f"SELECT outcome FROM commit_attempt {_OF_ATTEMPT}", key)
     if row is None:
         raise ProcessNotFound(f"process {process_id} has no commit attempt {number}")
-    known = CommitOutcome(row["outcome"])
-    if known is not outcome and (known not in _OPEN_COMMIT or outcome is CommitOutcome.SENT):
-        raise IllegalState(f"commit attempt {number} of process {process_id} is {known}, it cannot become {outcome}")
+    stored = CommitOutcome(row["outcome"])
+    if stored is not outcome and (stored not in _OPEN_COMMIT or outcome is CommitOutcome.SENT):
+        raise IllegalState(f"commit attempt {number} of process {process_id} is {stored}, it cannot become {outcome}")
     db.execute(f"UPDATE commit_attempt SET outcome = :outcome {_OF_ATTEMPT}", {**key, "outcome": outcome.value})
 
 
@@ -474,5 +474,5 @@ def list_added(db: Connection, table_id: int, table_uuid: str, limit: int = 10) 
         "ORDER BY commit_attempt.created_at_ms DESC LIMIT :most",
         {"table_id": table_id, "table_uuid": table_uuid, "done": CommitOutcome.DONE.value, "most": limit},
     )
-    found = ((row["process_id"], _evidence_from_json(row["evidence_json"])) for row in rows)
-    return [(process_id, evidence) for process_id, evidence in found if isinstance(evidence, SnapshotAdded)]
+    pairs = ((row["process_id"], _evidence_from_json(row["evidence_json"])) for row in rows)
+    return [(process_id, evidence) for process_id, evidence in pairs if isinstance(evidence, SnapshotAdded)]

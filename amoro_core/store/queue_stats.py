@@ -112,12 +112,12 @@ def count_waiting(db: Connection, group: str) -> dict[str, int]:
     return {row["work_kind"]: int(row["tasks"]) for row in rows}
 
 
-def list_quiet(db: Connection, asked: Iterable[tuple[str, str]]) -> list[str]:
+def list_quiet(db: Connection, pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Of these processes those without a task that is held, or planned for the group that is named with each.
 
     Those that commit group by group are among them, whatever they have. The cost does not grow with their tasks.
     """
-    return [row["process_id"] for row in db.select(_QUIET, {"asked": to_json(list(asked))})]
+    return [row["process_id"] for row in db.select(_QUIET, {"asked": to_json(list(pairs))})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def list_thread_uses(db: Connection, group: str, since: datetime) -> list[Thread
     The cost does not grow with those that ended before.
     """
     columns = "process_id, task_number, attempt, table_id, scheduled_at_ms, finished_at_ms"
-    held = db.select(
+    running = db.select(
         f"SELECT {columns} FROM task_runtime INDEXED BY task_runtime_held "
         "WHERE optimizer_id IS NOT NULL AND group_name = :group",
         {"group": group},
@@ -153,7 +153,7 @@ def list_thread_uses(db: Connection, group: str, since: datetime) -> list[Thread
             from_ms_or_none(row["scheduled_at_ms"]),
             from_ms_or_none(row["finished_at_ms"]),
         )
-        for row in (*held, *ended)
+        for row in (*running, *ended)
     ]
 
 
@@ -226,7 +226,7 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
         "GROUP BY status, refusal"
     )
     pending_ms = db.value("SELECT min(status_since_ms) FROM table_runtime WHERE status = 'pending'")
-    (known,) = db.select("SELECT count(*) AS optimizers, coalesce(sum(threads), 0) AS threads FROM optimizer")
+    (sums,) = db.select("SELECT count(*) AS optimizers, coalesce(sum(threads), 0) AS threads FROM optimizer")
     active = db.select(
         "SELECT status, count(*) AS processes FROM table_process WHERE finished_at_ms IS NULL GROUP BY status"
     )
@@ -249,8 +249,8 @@ def waiting_figures(db: Connection, since: datetime) -> WaitingFigures:
         },
         enabled_tables=db.count("table_listing", "enabled = 1"),
         oldest_pending=from_ms_or_none(pending_ms),
-        optimizers=int(known["optimizers"]),
-        threads=int(known["threads"]),
+        optimizers=int(sums["optimizers"]),
+        threads=int(sums["threads"]),
         processes={row["status"]: int(row["processes"]) for row in active},
         waiting_tasks=int(waiting["tasks"]),
         running_tasks=db.count("task_runtime", "optimizer_id IS NOT NULL"),

@@ -40,10 +40,10 @@ class ListPosition:
 def save(db: Connection, runtime: TableRuntime) -> None:
     """Keep what lists need of the runtime; nothing is written where that has not changed."""
     row = _to_row(runtime)
-    kept = db.select_one("SELECT * FROM table_listing WHERE table_id = :table_id", {"table_id": runtime.table_id})
-    if kept is None:
+    stored = db.select_one("SELECT * FROM table_listing WHERE table_id = :table_id", {"table_id": runtime.table_id})
+    if stored is None:
         db.insert("table_listing", row)
-    elif kept != row:
+    elif stored != row:
         db.update("table_listing", row, "table_id")
 
 
@@ -56,7 +56,7 @@ def list_places(
     followed until enough are found: quick unless they are few of many.
     """
     columns = _KEYS[order.key]
-    shown = ", ".join(dict.fromkeys(("table_id", *columns)))
+    names = ", ".join(dict.fromkeys(("table_id", *columns)))
     where = "true"
     if isinstance(wanted, TableFilter):
         source = "table_listing"
@@ -65,7 +65,7 @@ def list_places(
     else:
         # A LIMIT that cuts nothing: it keeps SQLite from following the order's index here, too.
         source = (
-            f"(SELECT {shown} FROM table_listing WHERE table_id IN (SELECT value FROM json_each(:ids)) LIMIT :few) "
+            f"(SELECT {names} FROM table_listing WHERE table_id IN (SELECT value FROM json_each(:ids)) LIMIT :few) "
             "AS found"
         )
         parameters = {"ids": to_json(list(wanted)), "few": len(wanted)}
@@ -77,7 +77,7 @@ def list_places(
         parameters |= {f"after_{number}": value for number, value in enumerate(after)}
     down = " DESC" if is_descending else ""
     sql = (
-        f"SELECT {shown} FROM {source} WHERE {where} "
+        f"SELECT {names} FROM {source} WHERE {where} "
         f"ORDER BY {', '.join(f'{column}{down}' for column in columns)} LIMIT :most"
     )
     rows = db.select(sql, {**parameters, "most": limit})

@@ -25,12 +25,12 @@ def pack_digest(digest: FileDigest) -> bytes:
     return document
 
 
-def save_digest(db: Connection, table_id: int, document: bytes, kept: StoredDigest) -> None:
+def save_digest(db: Connection, table_id: int, document: bytes, stored: StoredDigest) -> None:
     """Keep the digest, packed as `document`, in the place of the table's former one."""
     row = {
         "table_id": table_id,
-        "snapshot_id": kept.digest.snapshot_id,
-        "read_at_ms": to_ms(kept.read_at),
+        "snapshot_id": stored.digest.snapshot_id,
+        "read_at_ms": to_ms(stored.read_at),
         "document": document,
     }
     db.upsert("table_digest", row, ["table_id"])
@@ -41,10 +41,10 @@ def find_digest(db: Connection, table_id: int) -> StoredDigest | None:
     row = db.select_one("SELECT * FROM table_digest WHERE table_id = :table_id", {"table_id": table_id})
     if row is None:
         return None
-    found = json.loads(zlib.decompress(row["document"]))
-    histograms = {name: _histogram(found[name]) for name in _HISTOGRAMS}
-    partitions = tuple(PartitionDigest(*values) for values in found["partitions"])
-    total, target = found["partitions_total"], found["target_bytes"]
+    content = json.loads(zlib.decompress(row["document"]))
+    histograms = {name: _histogram(content[name]) for name in _HISTOGRAMS}
+    partitions = tuple(PartitionDigest(*values) for values in content["partitions"])
+    total, target = content["partitions_total"], content["target_bytes"]
     digest = FileDigest(row["snapshot_id"], target, **histograms, partitions=partitions, partitions_total=total)
     return StoredDigest(digest, from_ms(row["read_at_ms"]))
 
@@ -55,7 +55,7 @@ def forget_digest(db: Connection, table_id: int) -> None:
 
 
 def _packed(digest: FileDigest) -> bytes:
-    known = {
+    content = {
         "snapshot_id": digest.snapshot_id,
         "target_bytes": digest.target_bytes,
         **{name: _by_name(getattr(digest, name)) for name in _HISTOGRAMS},
@@ -63,15 +63,15 @@ def _packed(digest: FileDigest) -> bytes:
         "partitions": [[getattr(partition, name) for name in _OF_PARTITION] for partition in digest.partitions],
         "partitions_total": digest.partitions_total,
     }
-    return zlib.compress(json.dumps(known, separators=(",", ":")).encode())
+    return zlib.compress(json.dumps(content, separators=(",", ":")).encode())
 
 
 def _by_name(histogram: SizeHistogram) -> dict[str, tuple[int, ...]]:
     return {"files": histogram.files, "sizes": histogram.sizes}
 
 
-def _histogram(found: dict[str, Any]) -> SizeHistogram:
-    return SizeHistogram(tuple(found["files"]), tuple(found["sizes"]))
+def _histogram(content: dict[str, Any]) -> SizeHistogram:
+    return SizeHistogram(tuple(content["files"]), tuple(content["sizes"]))
 
 
 def add_learned_scans(db: Connection, table_id: int, scans_by_source: Mapping[str, Iterable[ScanUse]]) -> None:
@@ -159,7 +159,7 @@ def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
 
 
 def add_cluster_groups(
-    db: Connection, table_id: int, table_uuid: str, made: Iterable[ClusteredGroup], now: datetime
+    db: Connection, table_id: int, table_uuid: str, groups: Iterable[ClusteredGroup], now: datetime
 ) -> None:
     """Store groups of a table; known ones are replaced."""
     db.execute_many(
@@ -175,7 +175,7 @@ def add_cluster_groups(
                 "depths": to_json({str(field_id): depth for field_id, depth in clustered_group.depths.items()}),
                 "now": to_ms(now),
             }
-            for clustered_group in made
+            for clustered_group in groups
         ),
     )
 

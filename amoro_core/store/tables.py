@@ -173,8 +173,8 @@ def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
     rows = db.select(
         f"{_SELECT} AND table_id IN (SELECT value FROM json_each(:ids))", {"ids": to_json(list(table_ids))}
     )
-    known = {row["table_id"]: row for row in rows}
-    return [_from_row(db, known[table_id]) for table_id in table_ids if table_id in known]
+    by_id = {row["table_id"]: row for row in rows}
+    return [_from_row(db, by_id[table_id]) for table_id in table_ids if table_id in by_id]
 
 
 def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
@@ -274,11 +274,11 @@ def list_by_paths(db: Connection, paths: Iterable[str]) -> dict[str, TableIdenti
     A path below no location is left out.
     """
     above = {path: tuple(_above(normalise(path))) for path in paths}
-    places = {text: place for found in above.values() for place in found for text in spellings(place)}
+    places = {text: place for parents in above.values() for place in parents for text in spellings(place)}
     rows = db.select(_BY_LOCATION, {"places": to_json(list(places))})
-    known = {places[row["location"]]: table_listing.name_of(row) for row in rows}
-    nearest = {path: next((place for place in found if place in known), "") for path, found in above.items()}
-    return {path: known[place] for path, place in nearest.items() if place}
+    names = {places[row["location"]]: table_listing.name_of(row) for row in rows}
+    nearest = {path: next((place for place in parents if place in names), "") for path, parents in above.items()}
+    return {path: names[place] for path, place in nearest.items() if place}
 
 
 def _above(place: str) -> Iterator[str]:

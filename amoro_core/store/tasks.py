@@ -50,8 +50,8 @@ def get(db: Connection, task_id: TaskId) -> OptimizingTask:
 
 def get_many(db: Connection, task_ids: Iterable[TaskId]) -> dict[TaskId, OptimizingTask]:
     """These tasks by their ids; one that is not known is left out."""
-    found = map(_from_row, db.select(_GET_MANY, _ids_parameter(task_ids)))
-    return {task.task_id: task for task in found}
+    tasks = map(_from_row, db.select(_GET_MANY, _ids_parameter(task_ids)))
+    return {task.task_id: task for task in tasks}
 
 
 def change_many(db: Connection, changes: Iterable[tuple[OptimizingTask, OptimizingTask]]) -> None:
@@ -73,9 +73,9 @@ def change_many(db: Connection, changes: Iterable[tuple[OptimizingTask, Optimizi
 
 def _refuse_unchanged(db: Connection, expected: Sequence[OptimizingTask]) -> None:
     """Name the task that is not as it was to be after a change."""
-    known = get_many(db, (task.task_id for task in expected))
+    by_id = get_many(db, (task.task_id for task in expected))
     for task in expected:
-        stored = known.get(task.task_id)
+        stored = by_id.get(task.task_id)
         if stored is None:
             raise _missing(task.task_id)
         if (stored.status, stored.attempt) != (task.status, task.attempt):

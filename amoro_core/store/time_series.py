@@ -68,12 +68,12 @@ def list_series(
     """
     result, period = [], {"since_ms": to_ms(since), "until_ms": to_ms(until)}
     for name in names:
-        known = db.select(
+        rows = db.select(
             "SELECT series_id, label FROM series WHERE name = :name AND (:label IS NULL OR label = :label) "
             "ORDER BY label",
             {"name": name, "label": label},
         )
-        for row in known:
+        for row in rows:
             points = _POINTS.select(
                 db,
                 "SELECT * FROM series_point WHERE series_id = :series_id AND step_s = :step_s "

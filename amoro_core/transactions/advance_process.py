@@ -41,11 +41,11 @@ def refuse_blocked(
     db: Connection, runtime: TableRuntime, against: Set[BlockedOperation], now: datetime, *, partly: bool = False
 ) -> None:
     """Raise TableBlocked for a blocker of any of these operations; `partly`: also for one of some partitions alone."""
-    held = actions.find_blocker_against(db, runtime.table_id, against, now, partly=partly)
-    if held is not None:
+    blocker = actions.find_blocker_against(db, runtime.table_id, against, now, partly=partly)
+    if blocker is not None:
         raise TableBlocked(
-            f"{runtime.identifier} is {held.words}",
-            hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
+            f"{runtime.identifier} is {blocker.words}",
+            hint=f"Try again later, or release it: amoro table unblock {blocker.blocker_id}",
         )
 
 
@@ -137,15 +137,15 @@ _COUNTED = ("files", "rows", "bytes", "ms", "groups")
 
 
 def _figures(receipts: Sequence[Receipt]) -> list[Figure]:
-    found: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     for receipt in receipts:
         for figure in receipt.more:
-            known = found.get(figure.name)
-            if known is None or (figure.unit not in _COUNTED and figure.name.endswith("_after")):
-                found[figure.name] = figure
+            earlier = figures.get(figure.name)
+            if earlier is None or (figure.unit not in _COUNTED and figure.name.endswith("_after")):
+                figures[figure.name] = figure
             elif figure.unit in _COUNTED:
-                found[figure.name] = replace(known, value=known.value + figure.value)
-    return list(found.values())
+                figures[figure.name] = replace(earlier, value=earlier.value + figure.value)
+    return list(figures.values())
 
 
 def partial_end(
@@ -214,11 +214,11 @@ def release_table(
     keep_action(db, record, backoff.after(record, outcome, reason, now, code), now)
 
 
-def keep_action(db: Connection, before: ActionRecord, known: ActionRecord, now: datetime) -> None:
+def keep_action(db: Connection, before: ActionRecord, record: ActionRecord, now: datetime) -> None:
     """Store the state of an action, and log it when it becomes paused."""
-    keep_record(db, before, known, now)
-    if known.paused_at is not None and before.paused_at is None:
-        log.warning("action.paused", table=known.table_id, action=known.action, why=known.paused_for)
+    keep_record(db, before, record, now)
+    if record.paused_at is not None and before.paused_at is None:
+        log.warning("action.paused", table=record.table_id, action=record.action, why=record.paused_for)
 
 
 def planning_failed(db: Connection, table_id: int, action: str, error: Exception, now: datetime) -> None:

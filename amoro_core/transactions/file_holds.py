@@ -51,8 +51,8 @@ def trash_path(batch: Batch, path: str) -> str:
 def split_batch(db: Connection, batch: Batch, trash: Trash) -> Batch:
     """The part of a batch that goes to the trash; a rest beside it becomes a batch of its own."""
     takes = trash.takes([file.path for file in batch.files])
-    files = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if is_taken)
-    rest = tuple(one for one, is_taken in zip(batch.files, takes, strict=True) if not is_taken)
+    files = tuple(file for file, is_taken in zip(batch.files, takes, strict=True) if is_taken)
+    rest = tuple(file for file, is_taken in zip(batch.files, takes, strict=True) if not is_taken)
     if not files or not rest:
         return replace(batch, files=files)
     if pending_deletions.save_unless_restored(db, replace(batch, files=files)):
@@ -67,5 +67,5 @@ def restore_batch(
     lie in none any more, and why others stay there, by path."""
     places = {path: place for path, place in trash_paths(batch).items() if needed is None or path in needed}
     moved = table.access(batch.moved_to).move_many({place: path for path, place in places.items()})
-    left = {path: moved[place].why for path, place in places.items() if moved[place].ended not in _BACK}
-    return frozenset(places).difference(left), left
+    failed = {path: moved[place].why for path, place in places.items() if moved[place].ended not in _BACK}
+    return frozenset(places).difference(failed), failed

@@ -54,16 +54,18 @@ def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, Optimizin
     begun = {after.task_id.process_id for before, after in changes if after.acked_at and not before.acked_at}
     if begun:
         processes.note_start(db, begun, now)
-    ended = [one for before, after in changes if (one := ended_attempt(before, after, now)) is not None]
+    ended = [attempt for before, after in changes if (attempt := ended_attempt(before, after, now)) is not None]
     if not ended:
         return
     tasks.add_attempts(db, ended)
     of_task = {after.task_id: after for _, after in changes}
-    for one in ended:
-        if (told := attempt_event(one)) is not None:
-            task_id, task = one.attempt.task_id, of_task[one.attempt.task_id]
-            about = about_table(db, task.table_id, task_id.process_id, one.thread.optimizer_id, task.group)
-            append_event(db, told.kind, told.text, about, now, {"task": task_id.number, "attempt": one.attempt.number})
+    for attempt in ended:
+        if (event := attempt_event(attempt)) is not None:
+            task_id, task = attempt.attempt.task_id, of_task[attempt.attempt.task_id]
+            about = about_table(db, task.table_id, task_id.process_id, attempt.thread.optimizer_id, task.group)
+            append_event(
+                db, event.kind, event.text, about, now, {"task": task_id.number, "attempt": attempt.attempt.number}
+            )
 
 
 def keep_process(

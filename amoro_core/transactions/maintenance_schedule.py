@@ -77,11 +77,11 @@ def surroundings(
     runtime = tables.get(db, table_id)
     needed = pins(db, table_id, find_action, own)
     leases = snapshot_leases.list_leases(db, now, table_id, runtime.uuid)
-    known = processes.list_processes(db, table_id, limit=_MOST_ENDED)
+    recent = processes.list_processes(db, table_id, limit=_MOST_ENDED)
     bases = {
-        one.receipt.base_snapshot_id: f"undo of {one.process_id}"
-        for one in known
-        if one.type in _REMOVE_ROWS and one.receipt and one.finished_at and now - one.finished_at <= undo_keep
+        item.receipt.base_snapshot_id: f"undo of {item.process_id}"
+        for item in recent
+        if item.type in _REMOVE_ROWS and item.receipt and item.finished_at and now - item.finished_at <= undo_keep
     }
     pinned = {**bases, **needed.reasons, **{lease.snapshot_id: lease.words for lease in leases}}
     return Surroundings(
@@ -91,7 +91,7 @@ def surroundings(
         condemned=pending_deletions.paths(db, table_id, own),
         due=pending_deletions.due(db, table_id, now),
         active=frozenset(processes.list_active_ids(db)),
-        ended={one.process_id: one.finished_at for one in known if one.finished_at is not None},
+        ended={process.process_id: process.finished_at for process in recent if process.finished_at is not None},
     )
 
 
@@ -153,13 +153,15 @@ class _Scheduled:
     def of(cls, action: Action, action_intervals: Mapping[str, timedelta | None]) -> "_Scheduled":
         """The action, at the interval of the settings or its own."""
         periodic = action if isinstance(action, Periodic) else None
-        every = action_intervals.get(action.name, timedelta() if periodic is None else periodic.every)
+        interval = action_intervals.get(action.name, timedelta() if periodic is None else periodic.every)
         # An action of another package that declares none uses all.
         keys = None
         if isinstance(action, Configured):
-            keys = tuple(one.key for one in properties_of(action.configuration))
+            keys = tuple(item.key for item in properties_of(action.configuration))
         serves = action.format if isinstance(action, Service) else ""
-        return cls(action, every, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), serves, keys)
+        return cls(
+            action, interval, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), serves, keys
+        )
 
     def concerns(self, table: OpenTable) -> bool:
         """Whether it is for tables like this one: services are for one format, and nothing else is for its tables."""
@@ -177,11 +179,11 @@ class MaintenanceSchedule:
 
     def __init__(self, every_action: Iterable[Action], action_intervals: Mapping[str, timedelta | None]) -> None:
         """`action_intervals`: intervals by action; None is off everywhere, and an action without one has its own."""
-        known = tuple(every_action)
-        self._triggered = tuple(action for action in known if isinstance(action, Triggered))
-        periodic = tuple(action for action in known if isinstance(action, Periodic))
+        actions = tuple(every_action)
+        self._triggered = tuple(action for action in actions if isinstance(action, Triggered))
+        periodic = tuple(action for action in actions if isinstance(action, Periodic))
         self._scheduled = tuple(_Scheduled.of(action, action_intervals) for action in (*self._triggered, *periodic))
-        self.names = frozenset(one.action.name for one in self._scheduled)
+        self.names = frozenset(item.action.name for item in self._scheduled)
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
         """The result for each action, before its last run is known.
@@ -193,14 +195,14 @@ class MaintenanceSchedule:
         properties = effective_properties(defaults, facts.properties)
         config = parse_into(MaintenanceConfig, properties)
         result: dict[str, ActionState] = {}
-        for one in self._scheduled:
-            if not one.concerns(table):
+        for item in self._scheduled:
+            if not item.concerns(table):
                 continue
-            consent = _consent(one, properties, enabled, override)
-            if refusal := lacking(table, one.action.roles, one.action.name):
+            consent = _consent(item, properties, enabled, override)
+            if refusal := lacking(table, item.action.roles, item.action.name):
                 consent = ScheduleDecision(False, refusal.message)
-            every, digest = one.every or timedelta(), one.digest(properties)
-            result[one.action.name] = ActionState(consent, None, every, config, facts.uuid, one.sweeps, digest)
+            interval, digest = item.every or timedelta(), item.digest(properties)
+            result[item.action.name] = ActionState(consent, None, interval, config, facts.uuid, item.sweeps, digest)
         return result
 
     def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
@@ -208,26 +210,26 @@ class MaintenanceSchedule:
         properties = effective_properties(defaults, table.facts.properties)
         result = dict(looks)
         for action in self._triggered:
-            looked = looks.get(action.name)
-            if looked is not None and (looked.consent.is_given or Role.SERVICE in action.roles):
+            state = looks.get(action.name)
+            if state is not None and (state.consent.is_given or Role.SERVICE in action.roles):
                 verdict = action.evaluate(with_roles(table, action.roles, action.name), properties, now)
-                consent = looked.consent if verdict else ScheduleDecision(False, "its property is not true")
+                consent = state.consent if verdict else ScheduleDecision(False, "its property is not true")
                 if verdict is not None and not consent.is_given:
                     consent = ScheduleDecision(False, f"{verdict.reason}; {consent.reason}")
-                result[action.name] = replace(looked, verdict=verdict, consent=consent)
+                result[action.name] = replace(state, verdict=verdict, consent=consent)
         return result
 
 
 def _consent(
-    one: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None
+    scheduled: _Scheduled, properties: Mapping[str, str], enabled: Enabled, override: bool | None
 ) -> ScheduleDecision:
     """Whether the action is scheduled on a table with those effective properties."""
-    if one.every is None:
-        return ScheduleDecision(False, f"off everywhere: {one.action.name}.enabled=false in amoro.yaml")
+    if scheduled.every is None:
+        return ScheduleDecision(False, f"off everywhere: {scheduled.action.name}.enabled=false in amoro.yaml")
     if override is False:
         return ScheduleDecision(False, "amoro table disable")
-    action = one.periodic
-    if one.serves and not enabled.value:
+    action = scheduled.periodic
+    if scheduled.serves and not enabled.value:
         return ScheduleDecision(False, enabled.origin)
     if action is None:
         return ScheduleDecision(True, "")
@@ -235,7 +237,7 @@ def _consent(
         return ScheduleDecision(False, forbidden)
     if not action.switch:
         return ScheduleDecision(True, "always on")
-    if one.orders and not enabled.value:
+    if scheduled.orders and not enabled.value:
         return ScheduleDecision(False, f"the table is only observed, whatever {action.switch} says")
     if action.switch in properties:
         return ScheduleDecision(action.enabled(properties), f"{action.switch}={properties[action.switch]}")
@@ -266,36 +268,36 @@ def refuse_forbidden(action: Action, properties: Mapping[str, str], table: str) 
         )
 
 
-def due_at(db: Connection, table_id: int, looked: ActionState, known: ActionRecord, now: datetime) -> datetime | None:
+def due_at(db: Connection, table_id: int, state: ActionState, record: ActionRecord, now: datetime) -> datetime | None:
     """When an action is due, given its last run; None: not known."""
-    if not looked.consent.is_given or known.paused_at is not None:
+    if not state.consent.is_given or record.paused_at is not None:
         return None
-    if looked.waits_for_condemned:
+    if state.waits_for_condemned:
         purge_at = pending_deletions.next_purge(db, table_id)
-        return None if purge_at is None else _next_run(looked, known, now, purge_at)
-    if looked.verdict is not None:
-        at = now if looked.verdict.is_due else looked.verdict.due_at
-        if at is None or known.last_at is None:
+        return None if purge_at is None else _next_run(state, record, now, purge_at)
+    if state.verdict is not None:
+        at = now if state.verdict.is_due else state.verdict.due_at
+        if at is None or record.last_at is None:
             return at
-        return max(at, known.last_at + looked.every)
-    return _next_run(looked, known, now)
+        return max(at, record.last_at + state.every)
+    return _next_run(state, record, now)
 
 
-def _next_run(looked: ActionState, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
-    at = next_run(known.last_at, looked.every, looked.uuid, known.action, now)
+def _next_run(state: ActionState, record: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
+    at = next_run(record.last_at, state.every, state.uuid, record.action, now)
     at = at if earliest is None else max(at, earliest)
-    if looked.config.window is None:
+    if state.config.window is None:
         return at
     # Actions that were due in a window and did not start wait for the next one.
-    return opening(looked.config, max(at, now))
+    return opening(state.config, max(at, now))
 
 
-def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: Set[str], now: datetime) -> str | None:
+def next_due(db: Connection, table_id: int, named: Mapping[str, Action], begun: Set[str], now: datetime) -> str | None:
     """Which of those actions begins next on the table: the first in the order of maintenance that is due, was not begun
     yet, and has no process in its way. Raises TableNotFound."""
     active = processes.list_active_of(db, table_id, tables.get(db, table_id).uuid)
-    due = (name for _, name, _ in actions.list_due(db, now, table_id) if name in known and name not in begun)
-    return min((name for name in due if conflicting_process(known[name].lane, active) is None), key=turn, default=None)
+    due = (name for _, name, _ in actions.list_due(db, now, table_id) if name in named and name not in begun)
+    return min((name for name in due if conflicting_process(named[name].lane, active) is None), key=turn, default=None)
 
 
 def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
@@ -303,14 +305,14 @@ def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
     stored = {record.action: record for record in actions.list_of(db, table_id)}
     for name, action_state in looks.items():
         before = stored.get(name) or ActionRecord(table_id, name)
-        known = with_properties(before, action_state.properties)
-        reason = known.reason
+        record = with_properties(before, action_state.properties)
+        reason = record.reason
         if not action_state.consent.is_given:
             reason = f"off: {action_state.consent.reason}"
         elif action_state.verdict is not None:
             reason = action_state.verdict.reason
         elif reason.startswith("off: "):
             reason = ""
-        known = replace(known, reason=reason, next_at=due_at(db, table_id, action_state, known, now))
-        if known != before:
-            keep_record(db, before, known, now)
+        record = replace(record, reason=reason, next_at=due_at(db, table_id, action_state, record, now))
+        if record != before:
+            keep_record(db, before, record, now)

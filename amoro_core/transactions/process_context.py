@@ -108,9 +108,9 @@ def attempt_of(case: ProcessContext, change: Change, now: datetime) -> CommitAtt
 def refuse_second(case: ProcessContext, snapshots: Iterable[SnapshotFacts]) -> None:
     """Raise CommitConflict where a snapshot of the process is in the table that the state database does not know."""
     process_id = case.process.process_id
-    known = {attempt.snapshot_id for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE}
+    ids = {attempt.snapshot_id for attempt in case.attempts if attempt.outcome is CommitOutcome.DONE}
     for snapshot_facts in snapshots:
-        if snapshot_facts.summary.get(PROCESS_ID) == process_id and snapshot_facts.snapshot_id not in known:
+        if snapshot_facts.summary.get(PROCESS_ID) == process_id and snapshot_facts.snapshot_id not in ids:
             raise CommitConflict(
                 f"snapshot {snapshot_facts.snapshot_id} of process {process_id} is in the table already",
                 hint="The state database is an older copy than the table, which stays as it is.",
@@ -167,7 +167,7 @@ def reserved_files(
     table_uuid: str,
     find_action: Callable[[str], Action],
     now: datetime,
-    known: ReservedFiles = NOTHING_TAKEN,
+    reserved: ReservedFiles = NOTHING_TAKEN,
     own: str = "",
 ) -> ReservedFiles:
     """The files of every plan of the table, under any of its names, that replaces files; not those of `own`. And the
@@ -176,16 +176,16 @@ def reserved_files(
     `find_action` finds one by its own name. `known` is what was read before: the files of a plan never change, so
     these are not read again.
     """
-    paths, found = dict(known.paths), set(known.processes)
+    paths, process_ids = dict(reserved.paths), set(reserved.processes)
     for process in processes.list_active_of(db, table_id, table_uuid):
-        if process.lane not in (FILES, LAYOUT) or process.process_id in (*found, own):
+        if process.lane not in (FILES, LAYOUT) or process.process_id in (*process_ids, own):
             continue
-        found.add(process.process_id)
+        process_ids.add(process.process_id)
         words = f"process {process.process_id} ({process.type}, {process.status})"
         action = find_action(process.action)
         paths.update(dict.fromkeys(map(normalise, action.inputs(read_context(db, process.process_id))), words))
     blockers = tuple(blocker for blocker in actions.list_blockers(db, now, table_id) if blocker.condition)
-    return ReservedFiles(paths, frozenset(found), blockers)
+    return ReservedFiles(paths, frozenset(process_ids), blockers)
 
 
 def with_blocked(reserved: ReservedFiles, table: Rewritable) -> ReservedFiles:
@@ -214,15 +214,15 @@ def require_unreserved(
     db: Connection,
     process: OptimizingProcess,
     data_files: Collection[str],
-    known: ReservedFiles,
+    earlier: ReservedFiles,
     find_action: Callable[[str], Action],
     now: datetime,
 ) -> None:
     """Raise TableBusy where a plan that is not in `known` has one of the files that the process is to replace, or some
     partitions were blocked since."""
-    since = reserved_files(db, process.table_id, process.table_uuid, find_action, now, known, process.process_id)
-    taken = [blocker.blocker_id for blocker in known.blockers]
-    if data_files and (new := [blocker for blocker in since.blockers if blocker.blocker_id not in taken]):
+    since = reserved_files(db, process.table_id, process.table_uuid, find_action, now, earlier, process.process_id)
+    blocker_ids = [blocker.blocker_id for blocker in earlier.blockers]
+    if data_files and (new := [blocker for blocker in since.blockers if blocker.blocker_id not in blocker_ids]):
         raise TableBusy(
             f"while this was planned the table was {new[0].words}", hint="Try again: that is left out then."
         )
@@ -247,11 +247,13 @@ def _snapshots_of(evidence: Evidence) -> tuple[int, ...]:
             return ()
 
 
-def undo_request(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[ProcessContext, Undoing, Request]:
+def undo_request(
+    db: Connection, process_id: str, actions: Iterable[Undoing]
+) -> tuple[ProcessContext, Undoing, Request]:
     """The process, the action that undoes it, and the request for it. Raises ProcessNotFound, CannotUndo."""
     case = read_context(db, process_id)
     process = case.process
-    undoing = next((action for action in known if process.type in action.undoes), None)
+    undoing = next((action for action in actions if process.type in action.undoes), None)
     if undoing is None:
         raise CannotUndo(f"process {process_id} can't be undone: {process.type} has no undo")
     if process.is_active:
@@ -321,24 +323,24 @@ def keep_landed(
     advance_process(db, attempt.process_id, effects, now)
 
 
-def drop_groups(db: Connection, process_id: str, gone: Mapping[int, str], effects: Effects, now: datetime) -> None:
+def drop_groups(db: Connection, process_id: str, lost: Mapping[int, str], effects: Effects, now: datetime) -> None:
     """Give up tasks of a process, with the reasons: the process goes on with the others, or ends."""
-    table_stats.add_dropped_groups(db, process_id, gone)
+    table_stats.add_dropped_groups(db, process_id, lost)
     for task in tasks.list_for_process(db, process_id):
-        if task.task_id.number in gone and task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
-            advance_task(db, task, task_machine.Cancel(gone[task.task_id.number]), now)
+        if task.task_id.number in lost and task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
+            advance_task(db, task, task_machine.Cancel(lost[task.task_id.number]), now)
     advance_process(db, process_id, effects, now)
 
 
 def give_up(
-    db: Connection, process: OptimizingProcess, gone: Mapping[int, str], effects: Effects, now: datetime, code: str = ""
+    db: Connection, process: OptimizingProcess, lost: Mapping[int, str], effects: Effects, now: datetime, code: str = ""
 ) -> None:
     """Give up tasks of a running process, with the reasons; the process, where no other is left."""
-    every = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
-    if every - settled_groups(db, process).numbers - gone.keys():
-        drop_groups(db, process.process_id, gone, effects, now)
+    numbers = {task.task_id.number for task in tasks.list_for_process(db, process.process_id)}
+    if numbers - settled_groups(db, process).numbers - lost.keys():
+        drop_groups(db, process.process_id, lost, effects, now)
         return
-    close(db, process, Ending(next(iter(gone.values()), ""), code), now)
+    close(db, process, Ending(next(iter(lost.values()), ""), code), now)
     effects.left_over.append((process.process_id, tables.get(db, process.table_id).identifier.catalog))
 
 
@@ -374,8 +376,8 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
 def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datetime) -> None:
     """End the process, noting its progress: its tasks are cancelled, and its table is free."""
     counts = queue_stats.count_by_status(db, process.process_id)
-    done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
-    reason = f"{ending.reason}; {done} of {many(every, 'task')} done" if every else ending.reason
+    done, total = counts[TaskStatus.SUCCESS], sum(counts.values())
+    reason = f"{ending.reason}; {done} of {many(total, 'task')} done" if total else ending.reason
     event = partial_end(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)
     end_process(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
@@ -389,8 +391,8 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
 def close_unconfirmed(db: Connection, after: timedelta, now: datetime) -> list[str]:
     """Close processes that were not confirmed within this time; their ids."""
     ending = Ending(f"nobody confirmed it within {many(after.days, 'day')}")
-    held = [process for process in processes.list_active(db) if process.status == ProcessStatus.HELD]
-    old = [process for process in held if process.created_at <= now - after]
+    waiting = [process for process in processes.list_active(db) if process.status == ProcessStatus.HELD]
+    old = [process for process in waiting if process.created_at <= now - after]
     for optimizing_process in old:
         close(db, optimizing_process, ending, now)
     return [process.process_id for process in old]

@@ -68,13 +68,13 @@ def require_free(
     `maintains`: what begins is maintenance, which has a kind of blockers of its own. `own` is its process, where it
     has one already, `action` what it is for.
     """
-    active = [one for one in processes.list_active_of(db, runtime.table_id, runtime.uuid) if one.process_id != own]
-    found = conflicting_process(lane, active, action=action)
-    if found is not None:
-        other, why = found
-        beside = "" if other.lane == lane else f"; {why}"
+    active = [item for item in processes.list_active_of(db, runtime.table_id, runtime.uuid) if item.process_id != own]
+    conflict = conflicting_process(lane, active, action=action)
+    if conflict is not None:
+        other, why = conflict
+        note = "" if other.lane == lane else f"; {why}"
         raise TableBusy(
-            f"process {other.process_id} ({other.type}, {other.status}) is active on {runtime.identifier}{beside}",
+            f"process {other.process_id} ({other.type}, {other.status}) is active on {runtime.identifier}{note}",
             hint=f"Wait for it: amoro process show {other.process_id}",
         )
     require_unblocked(db, runtime, lane, now, maintains=maintains)
@@ -106,8 +106,8 @@ def planned(
     runtime: TableRuntime,
     table: OpenTable,
     action: Action,
-    made: Plan,
-    asked: ProcessRequest,
+    plan: Plan,
+    wanted: ProcessRequest,
     config: OptimizingConfig,
     now: datetime,
     process_id: str = "",
@@ -116,30 +116,30 @@ def planned(
     process = OptimizingProcess(
         process_id=process_id or uuid7(now),
         table_id=runtime.table_id,
-        type=made.name,
-        status=ProcessStatus.RUNNING if made.ttl is None else ProcessStatus.REQUESTED,
-        trigger=asked.trigger,
-        reason=made.reason,
+        type=plan.name,
+        status=ProcessStatus.RUNNING if plan.ttl is None else ProcessStatus.REQUESTED,
+        trigger=wanted.trigger,
+        reason=plan.reason,
         table_uuid=table.facts.uuid,
         format_version=table.facts.format_version,
-        snapshot_id=made.snapshot_id,
-        sequence_number=made.sequence_number,
+        snapshot_id=plan.snapshot_id,
+        sequence_number=plan.sequence_number,
         schema_id=table.facts.schema_id,
         last_column_id=table.facts.last_column_id,
         created_at=now,
         max_retries=config.max_retries,
-        allow_partial_commit=config.allow_partial_commit or made.max_commits > 1,
-        where=asked.request.where,
+        allow_partial_commit=config.allow_partial_commit or plan.max_commits > 1,
+        where=wanted.request.where,
         action=action.name,
         lane=action.lane,
-        detail=made.detail,
-        commits=made.commits,
-        max_commits=made.max_commits,
-        predicted_ms=round(made.work_s * runtime.rate * 1000),
+        detail=plan.detail,
+        commits=plan.commits,
+        max_commits=plan.max_commits,
+        predicted_ms=round(plan.work_s * runtime.rate * 1000),
     )
     works = [
         (_task(process, number, task, config.group), task.work.payload)
-        for number, task in enumerate(made.tasks, start=1)
+        for number, task in enumerate(plan.tasks, start=1)
     ]
     return process, works
 
@@ -155,10 +155,10 @@ def store_planned(
 ) -> None:
     """Store the process with its tasks, in place of its former state `before`. Raises GroupNotFound, TableBusy."""
     if works and groups.find(db, works[0][0].group) is None:
-        known = ", ".join(item.name for item in groups.list_groups(db))
+        names = ", ".join(item.name for item in groups.list_groups(db))
         raise GroupNotFound(
             f"optimizer group {works[0][0].group!r} of table {runtime.identifier} does not exist",
-            hint=f"Set the table's property self-optimizing.group to one of: {known}.",
+            hint=f"Set the table's property self-optimizing.group to one of: {names}.",
         )
     keep_process(db, before, process, now)
     if before is not None:
@@ -169,13 +169,13 @@ def store_planned(
     tasks.add_many(db, works)
 
 
-def beyond(made: Plan, confirmed: Mapping[str, int]) -> str:
+def beyond(plan: Plan, confirmed: Mapping[str, int]) -> str:
     """In what a plan measures more than was confirmed, in words; "": in nothing."""
-    more = [key for key, value in made.measures.items() if value > confirmed.get(key, 0)]
+    more = [key for key, value in plan.measures.items() if value > confirmed.get(key, 0)]
     if not more:
         return ""
-    words = ", ".join(f"{key} {made.measures[key]} (seen: {confirmed.get(key, 0)})" for key in more)
-    return f"{made.held or made.reason}; more than was confirmed: {words}"
+    words = ", ".join(f"{key} {plan.measures[key]} (seen: {confirmed.get(key, 0)})" for key in more)
+    return f"{plan.held or plan.reason}; more than was confirmed: {words}"
 
 
 def confirmation_required(process: OptimizingProcess, runtime: TableRuntime, why: str) -> ConfirmationRequired:
@@ -202,8 +202,8 @@ def keep_plan(
     Files that are known already are written down as condemned; they are when the process has done its work.
     """
     expires_at = None if made.ttl is None else now + made.ttl
-    kept = StoredPlan(made.document, made.measures, options, made.keep, start_at, expires_at)
-    plans.save_plan(db, process.process_id, kept)
+    stored = StoredPlan(made.document, made.measures, options, made.keep, start_at, expires_at)
+    plans.save_plan(db, process.process_id, stored)
     tasks.save_blobs(db, process.process_id, made.blobs)
     pending_deletions.remove_written(db, process.process_id)
     batches = pending_deletions.batches_of(
@@ -246,8 +246,8 @@ _UNDER_WAY = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
 
 def list_requested(db: Connection, table_id: int | None = None) -> list[OptimizingProcess]:
     """Plans that wait for their start, oldest first; of the table, where it is given."""
-    found = processes.list_active(db) if table_id is None else processes.list_active_of(db, table_id)
-    return [process for process in found if process.status == ProcessStatus.REQUESTED]
+    active = processes.list_active(db) if table_id is None else processes.list_active_of(db, table_id)
+    return [process for process in active if process.status == ProcessStatus.REQUESTED]
 
 
 def list_expired(db: Connection, now: datetime) -> list[OptimizingProcess]:
@@ -263,7 +263,13 @@ def list_startable(db: Connection, now: datetime) -> list[OptimizingProcess]:
 
 
 def require_may_begin(
-    db: Connection, runtime: TableRuntime, action: Action, asked: ProcessRequest, now: datetime, *, stored: bool = False
+    db: Connection,
+    runtime: TableRuntime,
+    action: Action,
+    wanted: ProcessRequest,
+    now: datetime,
+    *,
+    stored: bool = False,
 ) -> None:
     """Raise TableBusy or TableBlocked where no process of the action may begin now.
 
@@ -274,7 +280,7 @@ def require_may_begin(
         require_free(db, runtime, action.lane, now, maintains=True, action=action.name)
         return
     require_unblocked(db, runtime, action.lane, now, maintains=True)
-    if asked.trigger != EVALUATION:
+    if wanted.trigger != EVALUATION:
         return
     if waiting := list_requested(db, runtime.table_id):
         raise TableBusy(f"its last plan was not started yet: amoro process start {waiting[-1].process_id}")
@@ -300,7 +306,7 @@ def start(db: Connection, process: OptimizingProcess, effects: Effects, now: dat
 
 def list_to_renew(db: Connection, now: datetime) -> list[OptimizingProcess]:
     """Processes that run and whose blocker of writers ends soon, or has ended."""
-    going = (one for one in processes.list_active(db) if one.lane == LAYOUT and one.status in _UNDER_WAY)
+    going = (item for item in processes.list_active(db) if item.lane == LAYOUT and item.status in _UNDER_WAY)
     rejecting = (process for process in going if plans.get_plan(db, process.process_id).document.get(REJECTS))
     return [process for process in rejecting if block_needs_renewal(db, process, now)]
 

@@ -51,8 +51,8 @@ def reset_replaced(db: Connection, table_id: int, uuid: str, now: datetime) -> T
     if runtime.uuid in ("", uuid):
         return runtime
     log.info("table.replaced", table=str(runtime.identifier), uuid=uuid, before=runtime.uuid)
-    told = f"another table has the name now: UUID {uuid}, before {runtime.uuid}"
-    append_event(db, EventKind.REPLACED, told, About(table_id, str(runtime.identifier)), now)
+    text = f"another table has the name now: UUID {uuid}, before {runtime.uuid}"
+    append_event(db, EventKind.REPLACED, text, About(table_id, str(runtime.identifier)), now)
     tables.forget_partitions(db, table_id)
     table_stats.forget_digest(db, table_id)
     actions.forget(db, table_id)
@@ -214,12 +214,12 @@ class LoadedTable:
         """The table, for optimizing. Raises its refusal."""
         return with_roles(self.table, OPTIMIZING_ROLES, "optimizing")
 
-    def data_commit(self, kept: DataCommit | None) -> DataCommit | None:
+    def data_commit(self, last: DataCommit | None) -> DataCommit | None:
         """The last commit that added data, from the table and the stored value."""
         if Role.READ not in self.table.roles:
             return None
         table = with_roles(self.table, (Role.READ,), "data expiry")
-        return last_data_commit(table.snapshots(), table.facts.snapshot_id, kept)
+        return last_data_commit(table.snapshots(), table.facts.snapshot_id, last)
 
     @property
     def selects(self) -> Callable[[DataFile], bool] | None:
@@ -237,7 +237,9 @@ def enabled_of(table: OpenTable, defaults: Mapping[str, str], override: bool | N
     return decide_enabled(override, table.facts.properties, defaults, key)
 
 
-def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | None, now: datetime) -> TableRuntime:
+def after_refresh(
+    before: TableRuntime, loaded: LoadedTable, evaluated: Evaluated | None, now: datetime
+) -> TableRuntime:
     """The runtime after the table was loaded; without an evaluation its status stays, unless it is refused."""
     facts, enabled = loaded.table.facts, loaded.enabled(before.enabled_override)
     runtime = replace(
@@ -257,12 +259,12 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
         format=facts.format,
         refreshed_at=now,
     )
-    if found is not None and runtime.status not in BUSY:
+    if evaluated is not None and runtime.status not in BUSY:
         opens_at = closed_until(loaded.config, now)
-        runtime = with_evaluation(runtime, found.evaluation, loaded.skip_reason, now, opens_at)
-        runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
+        runtime = with_evaluation(runtime, evaluated.evaluation, loaded.skip_reason, now, opens_at)
+        runtime = replace(runtime, scanned_at=evaluated.scanned_at, evaluated_config=str(loaded.config))
         is_as_before = facts.snapshot_id == before.snapshot_id  # a file that it lacked may be needed still
-        if found.evaluation.type is None and not (is_as_before and runtime.failure_code == DataFileMissing.code):
+        if evaluated.evaluation.type is None and not (is_as_before and runtime.failure_code == DataFileMissing.code):
             runtime = recovered(runtime)
     if loaded.refusal is not None:
         return after_refusal(runtime, loaded.refusal, loaded.config, now)

@@ -129,8 +129,8 @@ class TaskScheduler:
         accounts = self._settle(db, group, threads, processes.keys(), now)
         certain = self._certain(now)
         if groups.policy_of(db, group) in ORDERED:
-            every = (process for waiting in processes.values() for process in waiting)
-            ordered = in_order(every, groups.get(db, group), now)
+            listed = (process for waiting in processes.values() for process in waiting)
+            ordered = in_order(listed, groups.get(db, group), now)
             return list(islice(_planned(db, ordered, optimizer, group, slots, certain), slots))
         running = queue_stats.count_assigned(db, group)
         quotas = {table_id: waiting[0].quota for table_id, waiting in processes.items()}
@@ -162,9 +162,9 @@ class TaskScheduler:
         quotas = tables.quotas(db, {*waiting, *(thread_use.table_id for thread_use in used)})
         shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
         runs = [(thread_use.table_id, self._run(thread_use, now)) for thread_use in used]
-        for one in used:
-            if one.finished_at is not None:
-                self._core_ms.pop(one.attempt, None)
+        for use in used:
+            if use.finished_at is not None:
+                self._core_ms.pop(use.attempt, None)
         accounts = settled(accounts, [(table_id, run) for table_id, run in runs if run], shares, waiting, now)
         self._accounts[group] = accounts
         return accounts
@@ -185,11 +185,11 @@ def in_order(processes: Iterable[Waiting], group: ResourceGroup, now: datetime) 
     """The waiting processes of a group in the order of its policy, by which tasks are assigned to threads, too."""
     policy, aging = ORDERED[group.scheduling_policy], parse_group(group.properties).priority_aging
 
-    def rank(one: Waiting) -> tuple[Any, str]:
+    def rank(item: Waiting) -> tuple[Any, str]:
         waits = PendingTable(
-            one.table_id, 0, since=from_ms(one.since_ms), priority=one.priority, value=one.value, aging=aging
+            item.table_id, 0, since=from_ms(item.since_ms), priority=item.priority, value=item.value, aging=aging
         )
-        return policy(waits, now), one.process_id
+        return policy(waits, now), item.process_id
 
     return sorted(processes, key=rank)
 
@@ -213,9 +213,9 @@ def _fitting(db: Connection, task_ids: Sequence[TaskId]) -> Sequence[TaskId]:
 
 def with_work(db: Connection, scheduled: Iterable[OptimizingTask]) -> list[ScheduledTask]:
     """Tasks that were just scheduled, with their tables and their work."""
-    held = [(task, task.thread) for task in scheduled if task.thread is not None]
-    inputs = tasks.read_inputs(db, (task.task_id for task, _ in held))
-    names = tables.names(db, {task.table_id for task, _ in held})
+    assigned = [(task, task.thread) for task in scheduled if task.thread is not None]
+    inputs = tasks.read_inputs(db, (task.task_id for task, _ in assigned))
+    names = tables.names(db, {task.table_id for task, _ in assigned})
     return [
         ScheduledTask(
             Attempt(task.task_id, task.attempt),
@@ -223,7 +223,7 @@ def with_work(db: Connection, scheduled: Iterable[OptimizingTask]) -> list[Sched
             names[task.table_id],
             Work(task.kind, inputs[task.task_id]),
         )
-        for task, thread in held
+        for task, thread in assigned
     ]
 
 
@@ -236,9 +236,9 @@ def pending_of(
 ) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
     """The policies of all groups, and the pending tables of each, groups sorted by name."""
     threads, runs = count_threads(db), runs_of(recent_holds(db, now))
-    known = {group.name: group for group in groups.list_groups(db)}
-    policies = {name: group.scheduling_policy for name, group in known.items()}
-    aging = {name: parse_group(group.properties).priority_aging for name, group in known.items()}
+    by_name = {group.name: group for group in groups.list_groups(db)}
+    policies = {name: group.scheduling_policy for name, group in by_name.items()}
+    aging = {name: parse_group(group.properties).priority_aging for name, group in by_name.items()}
     waiting: dict[str, list[PendingTable]] = {name: [] for name in sorted({table.group for table in pending})}
     for table in pending:
         limit = quota_limit(table.quota, max(1, threads.get(table.group, 0)))
@@ -259,7 +259,7 @@ def runs_of(recent: Iterable[TaskHold]) -> dict[tuple[str, int], tuple[TaskRun, 
     runs: dict[tuple[str, int], list[TaskRun]] = {}
     for hold in recent:
         runs.setdefault((hold.group, hold.table_id), []).append(TaskRun(hold.since, hold.until))
-    return {key: tuple(found) for key, found in runs.items()}
+    return {key: tuple(runs_) for key, runs_ in runs.items()}
 
 
 def count_threads(db: Connection) -> dict[str, int]:

@@ -96,31 +96,31 @@ def adopt(
 
 def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, now: datetime, *, lost: bool) -> int:
     """Take back what the optimizer holds and end its registration, if it has one; how many tasks it held."""
-    held = tasks.list_assigned(db, optimizer_id)
-    for task in held:
+    assigned = tasks.list_assigned(db, optimizer_id)
+    for task in assigned:
         take_back(db, task, reason, effects, now, lost=lost)
     if (known := groups.find_optimizer(db, optimizer_id)) is not None:
         kind = EventKind.LOST if lost else EventKind.LEFT
         words = f"optimizer {optimizer_id} {'was lost' if lost else 'left'}: {reason}"
         about = About(optimizer_id=optimizer_id, group=known.group)
-        append_event(db, kind, words, about, now, {"threads": known.threads, "tasks": len(held)})
+        append_event(db, kind, words, about, now, {"threads": known.threads, "tasks": len(assigned)})
     groups.remove_optimizer(db, optimizer_id)
     effects.lost_optimizers += lost
-    return len(held)
+    return len(assigned)
 
 
 def return_task(
     db: Connection, optimizer_id: str, attempt: Attempt, refusal: Refusal, effects: Effects, now: datetime
 ) -> bool:
     """Plan the task again, for another optimizer; it has neither failed nor been lost."""
-    held = [task for task in tasks.list_assigned(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt]
+    lost = [task for task in tasks.list_assigned(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt]
     log.warning("work.refused", attempt=str(attempt), optimizer=optimizer_id, kind=refusal.kind)
-    if not held:
+    if not lost:
         return False
     optimizer = groups.get_optimizer(db, optimizer_id)
-    known = tuple(kind for kind in optimizer.kinds if kind != held[0].kind)
-    groups.save_optimizer(db, replace(optimizer, kinds=known))
-    take_back(db, held[0], refusal.message[:4000], effects, now, lost=False)
+    kinds = tuple(kind for kind in optimizer.kinds if kind != lost[0].kind)
+    groups.save_optimizer(db, replace(optimizer, kinds=kinds))
+    take_back(db, lost[0], refusal.message[:4000], effects, now, lost=False)
     return True
 
 
@@ -146,17 +146,17 @@ def condemn_late(
         return 0
     try:
         action = find_action(case.process.type)
-        taken = action.outputs(case, frozenset(task_result.number for task_result in case.results))
+        outputs = action.outputs(case, frozenset(task_result.number for task_result in case.results))
         named = action.outputs(replace(case, results=(late,)), frozenset((number,)))
     except Exception as error:  # whatever decoding raises
         late_log.warning("result.unreadable", attempt=str(attempt), why=str(error))
         return 0
-    known = pending_deletions.paths(db, case.process.table_id).union(taken)
+    used = pending_deletions.paths(db, case.process.table_id).union(outputs)
     own = f"{attempt.task_id}-{attempt.number}-"
     files = [
         Condemned(path, FileKind.DATA, None, None, f"of the late result of attempt {attempt}")
         for path in named
-        if path.rpartition("/")[2].startswith(own) and path not in known
+        if path.rpartition("/")[2].startswith(own) and path not in used
     ]
     batches = pending_deletions.batches_of(
         files, process_id, case.process.table_id, case.process.table_uuid, now + KEEP
@@ -167,8 +167,10 @@ def condemn_late(
 
 def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
     """A piece of a blob, from 0; None after the last. Raises TaskNotFound unless the optimizer runs the attempt."""
-    held = [one for one in tasks.list_assigned(db, optimizer_id) if Attempt(one.task_id, one.attempt) == attempt]
-    is_acked = any(one.status is TaskStatus.ACKED for one in held)
+    assigned = [
+        task for task in tasks.list_assigned(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt
+    ]
+    is_acked = any(task.status is TaskStatus.ACKED for task in assigned)
     result = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
     if result is None and (piece == 0 or not is_acked):
         raise TaskNotFound(f"attempt {attempt} of optimizer {optimizer_id} has no blob {sha256}")
@@ -188,18 +190,18 @@ class Reporting:
     ) -> dict[Attempt, TableIdentifier | None]:
         """Accept attempts; their tables, None for a stale one. Attempts that delete are left out: see `ack_guarded`."""
         now = as_stored(self.clock())
-        known = tasks.get_many(db, {attempt.task_id for attempt in attempts})
+        by_id = tasks.get_many(db, {attempt.task_id for attempt in attempts})
         table_ids: dict[Attempt, int | None] = {}
         for attempt in attempts:
-            task = known.get(attempt.task_id)
+            task = by_id.get(attempt.task_id)
             if task is not None and task.kind == DELETE:
                 continue
             acked = _acked(task, optimizer_id, attempt, now)
             table_ids[attempt] = None if acked is None else acked.table_id
             if task is not None and acked is not None and acked is not task:
-                known[task.task_id] = keep_task(db, task, acked, now)
+                by_id[task.task_id] = keep_task(db, task, acked, now)
         names = tables.names(db, {table_id for table_id in table_ids.values() if table_id is not None})
-        return {one: None if table_id is None else names[table_id] for one, table_id in table_ids.items()}
+        return {attempt: None if table_id is None else names[table_id] for attempt, table_id in table_ids.items()}
 
     def ack_guarded(
         self, db: Connection, optimizer_id: str, attempt: Attempt, effects: Effects, *, is_free: bool
