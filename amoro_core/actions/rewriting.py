@@ -397,8 +397,8 @@ def rewrite_change(
                 table.access().delete(file.path)
         raise
     failpoint("commit.after_stage")
-    kept = [group for group in record.groups if group.number in content.groups]
-    more = (*_copied(kept), *_folded(kept, content)) if figures is None else figures
+    committed = [group for group in record.groups if group.number in content.groups]
+    more = (*_copied(committed), *_folded(committed, content)) if figures is None else figures
     written = (*content.added_deletes, *content.carried_deletes)
     files = (*(file.path for file in content.added_data), *(file.path for file in written))
     removed = {delete.identity for delete in content.removed_deletes}
@@ -416,13 +416,13 @@ def rewrite_change(
         equality_delete_files_after=len(equality - removed),
         bytes_before=_bytes(content.removed_data, content.removed_deletes),
         bytes_after=_bytes(content.added_data, content.added_deletes),
-        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
-        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
+        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in committed),
+        rows_after=sum(file.record_count for group in committed for file in group.output.data_files),
         snapshot_id=staged.snapshot_id,
         base_snapshot_id=staged.parent_snapshot_id,
         duration_ms=duration_ms(case.process, now),
         disputed_deletes=len(table.disputed_deletes(inputs)),
-        carried=carried_deletes(kept, view),
+        carried=carried_deletes(committed, view),
         more=(*more, *carried_more),
     )
     return Change(

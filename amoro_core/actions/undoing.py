@@ -167,8 +167,8 @@ def _content(table: AnyTable, detail: _Detail, cache: FileReadCache | None = Non
     for pair in detail.commits:
         before, after = (table.scan_of(snapshot_id) for snapshot_id in pair)
         if before is None or after is None:
-            gone = pair[0] if before is None else pair[1]
-            raise CommitConflict(f"its snapshot {gone} has expired, so what it replaced is no longer known")
+            missing = pair[0] if before is None else pair[1]
+            raise CommitConflict(f"its snapshot {missing} has expired, so what it replaced is no longer known")
         commits.append(CommitChange(before, after))
     heads = _heads(table, commits)
     files = [file for commit_change in commits for file in commit_change.files]

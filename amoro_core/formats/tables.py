@@ -87,11 +87,11 @@ class FileReadCache:
             return RowLookup(problem=f"they are {count}, and at most {group.look_up.most_rows} are looked up")
         stored = self._places.setdefault(group.number, {})
         places = [(at, position) for at, positions in wanted.items() for position in positions.ascending().tolist()]
-        left = _by_file(place for place in places if place not in stored)
+        missing = _by_file(place for place in places if place not in stored)
         used = _by_file(place for place in stored.values() if place is not None)
         outputs, keys = group.output.data_files, group.look_up.keys
         try:
-            answers = look_up(table.access(), group.work, outputs, keys, left, used)
+            answers = look_up(table.access(), group.work, outputs, keys, missing, used)
         except RowsMissing as error:
             return RowLookup(problem=str(error))
         except _UNREADABLE as error:

@@ -527,7 +527,7 @@ def _put_item(key: str, name: str, id_key: str, kind: type[T], draft: _Draft, up
     """Put the item of an update into a list, instead of that of the same id."""
     item = field(update, name, dict)
     number = field(item, id_key, kind)
-    draft.put(key, [*(one for one in draft.metadata.get(key) or () if one[id_key] != number), item])
+    draft.put(key, [*(other for other in draft.metadata.get(key) or () if other[id_key] != number), item])
 
 
 def _remove_item(key: str, id_key: str, kind: type[T], draft: _Draft, update: Json) -> None:

@@ -83,8 +83,8 @@ def _problem(error: Exception) -> str:
     text, at = getattr(error, "pstr", None), getattr(error, "loc", None)  # pyparsing's
     if isinstance(text, str) and isinstance(at, int):
         rest = text[at:].strip()
-        found = f"'{briefly(rest, 40)}'" if rest else "the end"
-        return f"expected a condition, found {found} at character {at + 1}"
+        actual = f"'{briefly(rest, 40)}'" if rest else "the end"
+        return f"expected a condition, found {actual} at character {at + 1}"
     field = re.match(r"Could not find field with name (.*?)(?:, case_sensitive=\w+)?$", str(error))
     return f"the table has no column {field[1]}" if field else briefly(str(error) or type(error).__name__)
 

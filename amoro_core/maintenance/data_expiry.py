@@ -230,8 +230,8 @@ def expired(scan: TableScan, limit: Limit) -> Expired:
     for at in columns.order().tolist():
         if not reasons[at]:
             expired.setdefault(PartitionKey(*columns.places[columns.place[at]]), []).append(columns.row(at))
-    kept = dict(sorted(Counter(filter(None, reasons)).items()))
-    return Expired({key: tuple(files) for key, files in expired.items()}, int(columns.records.sum()), kept)
+    counts = dict(sorted(Counter(filter(None, reasons)).items()))
+    return Expired({key: tuple(files) for key, files in expired.items()}, int(columns.records.sum()), counts)
 
 
 def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:

@@ -155,8 +155,8 @@ class LiveFiles(Sequence[ScannedFile]):
     def rows(self, ids: Ids) -> Iterator[ScannedFile]:
         """The files at those indexes of the columns, in the given order."""
         columns = self.columns
-        asked = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
-        for at, place, number, position, by_row in zip(*(column.tolist() for column in asked), strict=True):
+        facts = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
+        for at, place, number, position, by_row in zip(*(column.tolist() for column in facts), strict=True):
             own = self.pairs.of(at) if by_row else [position] if position != _NONE else []
             yield ScannedFile(columns.row(at), self._deletes(self._equality.newer_than(place, number), own))
 

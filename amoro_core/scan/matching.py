@@ -100,7 +100,7 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
 def refuse_several_vectors(deletes: Iterable[DeleteFile]) -> None:
     """Raise TableRefused("deletion-vector") for two vectors of one data file, for which Java's readers fail."""
     seen: dict[str, DeleteFile] = {}
-    for delete in sorted((item for item in deletes if item.is_vector), key=lambda one: one.numbered):
+    for delete in sorted((item for item in deletes if item.is_vector), key=lambda vector: vector.numbered):
         if (named := delete.named_file) is None:
             continue
         if (other := seen.setdefault(normalise(named), delete)) is not delete:

@@ -93,9 +93,9 @@ class BlockerService:
             runtime = tables.get(db, table_id)
             # Who refuses writers refuses those that announce partitions, too, unless it gives way.
             against = operations | ({BlockedOperation.BATCH_WRITE} if where and not yields else set())
-            for held in actions.list_blockers(db, now, table_id):
-                if held.operations & against and held.blocker_id not in disjoint:
-                    raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
+            for other in actions.list_blockers(db, now, table_id):
+                if other.operations & against and other.blocker_id not in disjoint:
+                    raise TableBlocked(f"{runtime.identifier} is {other.words}", hint="Try again when it has expired.")
             blocker = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason, where)
             if BlockedOperation.OPTIMIZE in operations:
                 _clear_way(db, runtime, blocker, paths, effects, yields=yields)

@@ -279,17 +279,17 @@ class CatalogService:
             if int(text) not in names:
                 raise TableNotFound(f"no table has the number {int(text)}", hint="See: amoro table list")
             return names[int(text)]
-        known = [config.name for config in self.list_catalogs()]
-        only = known[0] if len(known) == 1 else None
+        catalog_names = [config.name for config in self.list_catalogs()]
+        only = catalog_names[0] if len(catalog_names) == 1 else None
         try:
             identifier = parse_table(text, only)
         except InvalidArgument:
             parse_table(text, "any")  # raises if it is no table's name even without a catalog
-            if not known:
+            if not catalog_names:
                 raise CatalogNotFound(f"no catalog is known, so that {text} names no table", hint=_ADD_ONE) from None
             raise InvalidArgument(
                 f"{text} lacks its catalog, and there are several",
-                hint=f"Write {known[0]}.{text}, or another one of: {', '.join(known)}.",
+                hint=f"Write {catalog_names[0]}.{text}, or another one of: {', '.join(catalog_names)}.",
             ) from None
         if only is not None and identifier.catalog != only and len(identifier.namespace) >= 1:
             # "a.b.t" with one catalog "cat" may be cat.a.b.t; a catalog's own name wins.
@@ -303,8 +303,8 @@ class CatalogService:
         Catalogs are listed again for patterns; also returns those that can't be listed, with their errors. Raises
         InvalidArgument, and TableNotFound for a pattern without a match when all catalogs could be listed.
         """
-        known = [config.name for config in self.list_catalogs()]
-        only = known[0] if len(known) == 1 else None
+        catalog_names = [config.name for config in self.list_catalogs()]
+        only = catalog_names[0] if len(catalog_names) == 1 else None
         listed: dict[str, list[TableIdentifier]] = {}
         unlisted: dict[str, AmoroError] = {}
         result: dict[TableIdentifier, None] = {}
@@ -313,7 +313,7 @@ class CatalogService:
                 result[self.resolve(name)] = None
                 continue
             pattern = parse_pattern(name)
-            concerned = pattern.catalogs(known)
+            concerned = pattern.catalogs(catalog_names)
             for catalog in concerned:
                 if catalog not in listed and catalog not in unlisted:
                     try:

@@ -375,7 +375,7 @@ class StartingService:
         live = _live(table.scan() if files else None, chain.from_iterable(files.values()))
         lost = {number: [path for path in paths if normalise(path) not in live] for number, paths in files.items()}
         first = {
-            one.number: paths[0] for one, paths in lost.items() if paths and action.gives_up(inputs[one], {*paths})
+            key.number: paths[0] for key, paths in lost.items() if paths and action.gives_up(inputs[key], {*paths})
         }
         by = dict.fromkeys(first.values(), removals[-1])
         for earlier in reversed(removals[:-1] if first else ()):

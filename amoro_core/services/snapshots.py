@@ -337,10 +337,10 @@ class LeaseService:
                 )
 
     def _find(self, db: Connection, text: str) -> TableLease:
-        found = pick(text, snapshot_leases.list_leases(db, self.clock()), "a lease", lambda item: (item.lease_id,))
-        if found is None:
+        match = pick(text, snapshot_leases.list_leases(db, self.clock()), "a lease", lambda item: (item.lease_id,))
+        if match is None:
             raise LeaseNotFound(f"no lease {text!r} holds: it was released or has expired")
-        return TableLease(found, tables.get(db, found.table_id).identifier)
+        return TableLease(match, tables.get(db, match.table_id).identifier)
 
 
 def _age_ms(table: AnyTable, lease: SnapshotLease) -> int:

@@ -220,25 +220,25 @@ class TableService:
         `where` selects partitions. Raises TableNotFound, TableRefused, InvalidArgument (a condition that does not
         select whole partitions) and what loading raises.
         """
-        known = self._find_or_new(identifier)
-        loaded = self._load(known)
-        self._refuse_twins(known, loaded)
+        stored = self._find_or_new(identifier)
+        loaded = self._load(stored)
+        self._refuse_twins(stored, loaded)
         now = self.clock()
-        runtime = after_refresh(known, loaded, None, now)
+        runtime = after_refresh(stored, loaded, None, now)
         # A new table of the same name has not been optimized yet.
-        anew = known.uuid not in ("", runtime.uuid)
-        last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, known.table_id))
+        anew = stored.uuid not in ("", runtime.uuid)
+        last = {} if anew else self.store.read(lambda db: tables.partitions_last_optimized(db, stored.table_id))
         if loaded.is_serviced:
-            evaluation = self._evaluated(known, loaded, self._looks(known, loaded)).evaluation
+            evaluation = self._evaluated(stored, loaded, self._looks(stored, loaded)).evaluation
             by_engine = replace(evaluation, reason=f"nothing to do by optimizing; {evaluation.reason}")
             return Preview(runtime, by_engine, None, (), 0, "")
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        reserved = self.store.read(lambda db: self._reserved(db, known, loaded.table.facts.uuid))
+        reserved = self.store.read(lambda db: self._reserved(db, stored, loaded.table.facts.uuid))
         others = with_blocked(reserved, table).paths
-        commits = self.store.read(lambda db: commits_since_plan(db, known, table, loaded.config))
+        commits = self.store.read(lambda db: commits_since_plan(db, stored, table, loaded.config))
         selects = excluding_reserved(others, loaded.selects)
         evaluation = evaluate(
             scan, loaded.config, last, now, requested, force, path_of, selects, chooses, ordered_groups(scan), commits
@@ -262,9 +262,9 @@ class TableService:
         inputs = [file for task in new_plan.tasks for file in (*task.rewritten, *task.converted)] if new_plan else []
         own = loaded.table.facts.properties
         copying = copy_description(new_plan.tasks, own, loaded.config, new_plan.type) if new_plan else ""
-        predicted_ms = round(new_plan.work_s * known.rate * 1000) if new_plan else 0
+        predicted_ms = round(new_plan.work_s * stored.rate * 1000) if new_plan else 0
         ended = (ProcessStatus.SUCCESS,)
-        done = self.store.read(lambda db: processes.list_processes(db, known.table_id, ended, 1, OPTIMIZING_ACTION))
+        done = self.store.read(lambda db: processes.list_processes(db, stored.table_id, ended, 1, OPTIMIZING_ACTION))
         disputed, last_one = len(table.disputed_deletes(inputs)), next(iter(done), None)
         return Preview(runtime, evaluation, new_plan, paths, disputed, copying, predicted_ms, last_one)
 

@@ -146,7 +146,7 @@ def restorable(db: Connection, process_id: str) -> Waiting | None:
     in_place = (BatchStatus.WRITTEN, BatchStatus.WAITING, BatchStatus.RESTORED)
     if any(batch.status not in in_place for batch in batches):
         return None
-    return Waiting(len(batches), sum(batch.files for batch in batches), sum(one.bytes for one in batches))
+    return Waiting(len(batches), sum(batch.files for batch in batches), sum(item.bytes for item in batches))
 
 
 def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "") -> int:

@@ -191,7 +191,7 @@ def confirmation_required(process: OptimizingProcess, runtime: TableRuntime, why
 def keep_plan(
     db: Connection,
     process: OptimizingProcess,
-    made: Plan,
+    stored_plan: Plan,
     options: Options,
     now: datetime,
     start_at: datetime | None = None,
@@ -201,13 +201,13 @@ def keep_plan(
     `start_at`: when a plan that is stored before it is started starts by itself; None: only by command.
     Files that are known already are written down as condemned; they are when the process has done its work.
     """
-    expires_at = None if made.ttl is None else now + made.ttl
-    stored = StoredPlan(made.document, made.measures, options, made.keep, start_at, expires_at)
+    expires_at = None if stored_plan.ttl is None else now + stored_plan.ttl
+    stored = StoredPlan(stored_plan.document, stored_plan.measures, options, stored_plan.keep, start_at, expires_at)
     plans.save_plan(db, process.process_id, stored)
-    tasks.save_blobs(db, process.process_id, made.blobs)
+    tasks.save_blobs(db, process.process_id, stored_plan.blobs)
     pending_deletions.remove_written(db, process.process_id)
     batches = pending_deletions.batches_of(
-        made.condemned, process.process_id, process.table_id, process.table_uuid, now + made.keep
+        stored_plan.condemned, process.process_id, process.table_id, process.table_uuid, now + stored_plan.keep
     )
     pending_deletions.add_many(db, batches)
 

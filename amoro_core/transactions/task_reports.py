@@ -99,11 +99,11 @@ def dismiss(db: Connection, optimizer_id: str, reason: str, effects: Effects, no
     assigned = tasks.list_assigned(db, optimizer_id)
     for task in assigned:
         take_back(db, task, reason, effects, now, lost=lost)
-    if (known := groups.find_optimizer(db, optimizer_id)) is not None:
+    if (dismissed := groups.find_optimizer(db, optimizer_id)) is not None:
         kind = EventKind.LOST if lost else EventKind.LEFT
         words = f"optimizer {optimizer_id} {'was lost' if lost else 'left'}: {reason}"
-        about = About(optimizer_id=optimizer_id, group=known.group)
-        append_event(db, kind, words, about, now, {"threads": known.threads, "tasks": len(assigned)})
+        about = About(optimizer_id=optimizer_id, group=dismissed.group)
+        append_event(db, kind, words, about, now, {"threads": dismissed.threads, "tasks": len(assigned)})
     groups.remove_optimizer(db, optimizer_id)
     effects.lost_optimizers += lost
     return len(assigned)

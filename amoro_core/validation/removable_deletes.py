@@ -98,7 +98,7 @@ def _needed(files: LiveFiles, ids: Ids, stays: Mask) -> Iterator[DeleteFile]:
     yield from (files.deletes[at] for at in np.unique(pairs.deletes[is_needed]).tolist())
 
 
-def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
+def removable_deletes(landed: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
     """The deletes of the groups' inputs, and dangling ones, that no file needs once the groups are committed on `scan`.
 
     Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing or
@@ -107,7 +107,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     a new one, no position delete file. A delete above the plan's sequence number stays, but for vectors of rewritten
     files; one that is gone already is left out. Sorted by path; empty without groups.
     """
-    groups = tuple(kept)
+    groups = tuple(landed)
     if not groups:
         return ()
     rewritten = {given.data.path for group in groups for given in group.work.rewritten}

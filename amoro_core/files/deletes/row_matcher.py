@@ -165,8 +165,8 @@ def look_up(
     """
     search = _Search(access, work, tuple(keys))
     try:
-        left = {at: search.without_deleted(work.rewritten[at], positions) for at, positions in sorted(wanted.items())}
-        rows = search.rows_of({at: positions for at, positions in left.items() if len(positions)})
+        rest = {at: search.without_deleted(work.rewritten[at], positions) for at, positions in sorted(wanted.items())}
+        rows = search.rows_of({at: positions for at, positions in rest.items() if len(positions)})
     except RowsTooLarge as error:
         raise RowsMissing(str(error)) from error
     if rows is None:
@@ -217,12 +217,12 @@ class _Search:
 
     def without_deleted(self, file: InputFile, positions: PositionSet) -> Positions:
         """The positions, ascending, of rows that none of the plan's equality deletes hit."""
-        left = positions.ascending()
+        rest = positions.ascending()
         for index in file.deletes:
             delete = self._work.deletes[index]
-            if delete.kind is DeleteKind.EQUALITY and len(left):
-                left = left[~self._hit(file.data, left, delete)]
-        return left
+            if delete.kind is DeleteKind.EQUALITY and len(rest):
+                rest = rest[~self._hit(file.data, rest, delete)]
+        return rest
 
     def _hit(self, file: DataFile, positions: Positions, delete: DeleteFile) -> Mask:
         if delete.record_count > MOST_KEYS:
@@ -245,8 +245,8 @@ class _Search:
         schema = Schema(*self._key_schema.fields, *lineage_of(self._written).fields) if self.has_ids else self._written
         parts: list[pa.RecordBatch] = []
         for at, some in positions.items():
-            left = MOST_BYTES - sum(int(part.nbytes) for part in parts)
-            parts.append(self._reader.rows_at(self._work.rewritten[at].data, some, schema, left))
+            room = MOST_BYTES - sum(int(part.nbytes) for part in parts)
+            parts.append(self._reader.rows_at(self._work.rewritten[at].data, some, schema, room))
         rows = pa.concat_batches(parts)
         places = [(at, position) for at, some in positions.items() for position in some.tolist()]
         return _Wanted(places, rows, {field_id: _leaf(rows, schema, field_id) for field_id in self._keys})

@@ -211,7 +211,7 @@ def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, plac
     """
     local = _local(tuple(prefixes))
     if not any(lies_in(real, prefix) for prefix in local) and not any(
-        lies_in(real, os.path.realpath(one)) for one in local
+        lies_in(real, os.path.realpath(prefix)) for prefix in local
     ):
         raise TableRefused(
             f"will not {verb} {place}: links lead to {real}, which is outside the allowed locations",

@@ -296,10 +296,10 @@ def _rest(
         may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)
         if not is_counted(file) or may_hold:
             manifest = draft.read(draft.table.io, file)
-            gone = _removed(draft, manifest, removals)
-            file = _without(draft, manifest, gone) if gone else counted(manifest)
-            counter.update(identity_of(entry.data_file) for entry in gone)
-            for entry in gone:
+            dropped = _removed(draft, manifest, removals)
+            file = _without(draft, manifest, dropped) if dropped else counted(manifest)
+            counter.update(identity_of(entry.data_file) for entry in dropped)
+            for entry in dropped:
                 metrics.remove_file(entry.data_file)
         done.append(file)
     for part, removed in removals.items():
@@ -373,8 +373,8 @@ def _removed(
     return removed
 
 
-def _without(draft: Draft, manifest: Manifest, gone: Sequence[ManifestEntry]) -> ManifestFile:
-    removed = {id(entry) for entry in gone}
+def _without(draft: Draft, manifest: Manifest, removals: Sequence[ManifestEntry]) -> ManifestFile:
+    removed = {id(entry) for entry in removals}
     entries = [
         deleted_entry(entry, draft.snapshot_id) if id(entry) in removed else existing_entry(entry)
         for entry in manifest.live

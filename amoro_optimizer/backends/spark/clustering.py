@@ -155,4 +155,4 @@ def _rewritten(
 def _stage(job: Job, name: str) -> StageFacts:
     """What the parts of a stage told; those that were repeated count once."""
     stored = job.facts(name).values()
-    return StageFacts(name, sum(facts["core_ms"] for facts in stored), sum(one["rows"] for one in stored))
+    return StageFacts(name, sum(facts["core_ms"] for facts in stored), sum(item["rows"] for item in stored))
