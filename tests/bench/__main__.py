@@ -154,12 +154,8 @@ def main() -> None:
     for bench in BENCHES:
         if given.only and bench.name not in given.only:
             continue
-        command = [
-            sys.executable,
-            "-m",
-            f"tests.bench.{bench.name}",
-            *(bench.small if given.small else bench.full).split(),
-        ]
+        arguments = (bench.small if given.small else bench.full).split()
+        command = [sys.executable, "-m", f"tests.bench.{bench.name}", *arguments]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=False, text=True)
         if done.returncode:
             print(f"{bench.name} ended with {done.returncode}; its errors are above", flush=True)
