@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,17 +34,9 @@ from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
 from tests.spark.session import FAILURES, Application, jobs_of
-from tests.spark_backend.groups import only_task
+from tests.spark_backend.groups import only_task, rewritten
 from tests.spark_backend.spark import Call, in_thread, is_alive, kill, python_workers, stuck_table
-from tests.work import rewrite_input, rewriting
-
-
-def never() -> bool:
-    return False
-
-
-def ignore(rows_done: int, rows_total: int) -> None:
-    """Progress that nobody asks for."""
+from tests.work import rewrite_input
 
 
 @contextmanager
@@ -52,11 +45,8 @@ def going_on(
 ) -> Iterator[tuple[Call, threading.Event]]:
     """The attempt in a thread, which adds what it makes, and what cancels it, at the latest with the block."""
     cancelled, outputs = threading.Event(), [] if made is None else made
-
-    def execute() -> None:
-        outputs.append(rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set))
-
-    with in_thread(execute, cancelled.set) as call:
+    execute = partial(rewritten, backend, work, attempt, is_cancelled=cancelled.is_set)
+    with in_thread(lambda: outputs.append(execute()), cancelled.set) as call:
         yield call, cancelled
 
 
@@ -69,13 +59,13 @@ def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: 
     table = messy_table(world.catalog)
     attempt, work = only_task(world, table)
     with pytest.raises(AttemptAbandoned):
-        rewriting(backend)(work, {}, attempt, ignore, lambda: True)  # it is cancelled before it begins
+        rewritten(backend, work, attempt, is_cancelled=lambda: True)  # before it begins
     Path(local_path(work.rewritten[-1].data.path)).unlink()
     with pytest.raises(DataFileMissing, match=r"does not exist \(the table's metadata names it"):
-        rewriting(backend)(work, {}, attempt, ignore, never)
+        rewritten(backend, work, attempt)
     elsewhere = replace(work.rewritten[0], data=replace(work.rewritten[0].data, spec_id=9))
     with pytest.raises(CheckFailed, match="the files of one task lie in 2 partitions"):
-        rewriting(backend)(replace(work, converted=(elsewhere,)), {}, attempt, ignore, never)
+        rewritten(backend, replace(work, converted=(elsewhere,)), attempt)
     assert unreferenced_files(table) == set()
 
 
@@ -99,7 +89,7 @@ def test_a_cancelled_attempt_whose_job_and_stages_say_whose_they_are_stops_by_it
     stuck.mend()
     assert unreferenced_files(stuck.table) == set()
     again, rows = Attempt(attempt.task_id, attempt.number + 1), list[tuple[int, int]]()
-    output = rewriting(backend)(work, {}, again, lambda done, total: rows.append((done, total)), never)
+    output = rewritten(backend, work, again, on_progress=lambda *told: rows.append(told))
     assert (output.rows_read, output.rows_written) == (20, 20)
     assert rows == sorted(rows)
     assert {total for _, total in rows} == {20}
@@ -178,7 +168,7 @@ def test_an_attempt_cancelled_before_spark_has_heard_of_its_job_does_not_wait_fo
         going_on(backend, second, work),
     ):
         wait_until(lambda: len(stuck.writers()) == 2, "both cores are taken")
-        with in_thread(lambda: rewriting(of_context)(work, {}, third, ignore, context.cancelled.is_set)) as late:
+        with in_thread(lambda: rewritten(of_context, work, third, is_cancelled=context.cancelled.is_set)) as late:
             late.wait()
             assert isinstance(late.raised, AttemptAbandoned)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import closing
@@ -23,7 +25,7 @@ from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment
 from amoro_optimizer.work_kinds import InProcess
-from tests.acceptance.processes import PATIENCE_S, wait_until
+from tests.acceptance.processes import PATIENCE_S, ROOT, wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.files import Layout as FileLayout
@@ -46,11 +48,11 @@ from tests.spark_backend.groups import (
     group_table,
     kill_quietly,
     only_task,
+    rewritten,
     rows_of,
     small_slices,
 )
-from tests.spark_backend.spark import command_of, descendants, in_own_process, in_thread, open_backend, python_workers
-from tests.work import rewriting
+from tests.spark_backend.spark import command_of, descendants, in_thread, open_backend, python_workers
 
 
 @pytest.mark.parametrize("layout", [LINEAR, HILBERT], ids=["linear", "hilbert"])
@@ -235,7 +237,7 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
     tracker = context.statusTracker()
 
     def rewrite() -> None:
-        rewriting(backend)(beside, {}, other, lambda done, total: None, lambda: False)
+        rewritten(backend, beside, other)
         ended.append("small")
 
     with in_thread(lambda: clustered(backend, work, attempt), told.set) as group:
@@ -266,8 +268,12 @@ SETTINGS = {
 
 
 def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(tmp_path: Path) -> None:
+    """In another process: there can be one application at a time in each, and pytest's process has one."""
     (tmp_path / "home").mkdir()
-    in_own_process(lose_an_executor, tmp_path)
+    program = f"from {__name__} import Path, lose_an_executor as run; run(Path({str(tmp_path)!r}))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def lose_an_executor(directory: Path) -> None:
