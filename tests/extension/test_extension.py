@@ -14,13 +14,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
 from tests.extension.journal import JournalFormat, JournalTable
-
-PATCHED = ("services.maintenance", "services.committing", "services.task_lifecycle")
 
 
 class Killed(BaseException):
@@ -38,8 +36,8 @@ def dying_at(point: str) -> Iterator[list[str]]:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for module in PATCHED:
-            patch.setattr(f"amoro_core.{module}.failpoint", reach)
+        for module in ("maintenance", "committing", "task_lifecycle"):
+            patch.setattr(f"amoro_core.services.{module}.failpoint", reach)
         yield reached
 
 
@@ -84,26 +82,17 @@ def without(site: Path) -> Iterator[None]:
         sys.path.insert(place, str(site))
 
 
-def runtime(world: World) -> TableRuntime:
-    return world.services.tables.ensure(TABLE)
-
-
 def counted_once(world: World, *counts: int) -> None:
     """Every file is counted, right and once, by a process each of which ended well."""
     assert [sorted(tally.values()) for tally in world.tallies()] == [sorted(counts)]
-    assert [one.status for one in world.processes() if one.status is not ProcessStatus.CLOSED] == [
-        ProcessStatus.SUCCESS
-    ]
+    assert [one.status for one in world.processes() if one.status is not ProcessStatus.CLOSED] == ["success"]
     assert world.look() == []
 
 
 def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) -> None:
     world.append(a=LARGE, b=LARGE, c=SMALL)
     [process_id] = world.look()
-    stranger = world.services.optimizers.register(
-        group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=world.heartbeat
-    ).optimizer.optimizer_id
-    assert world.services.optimizing.poll(stranger, "default", [1]) == []
+    assert world.services.optimizing.poll(world.optimizer(), "default", [1]) == []  # it does not know the kind
     tasks = world.services.optimizing.find_process(process_id).tasks
     assert [(task.kind, task.input_bytes, task.status) for task in tasks] == [
         ("tally", len(LARGE), TaskStatus.PLANNED)
@@ -120,7 +109,7 @@ def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
     world.work()
     assert world.tallies() == []
     assert world.services.maintaining.preview(TABLE, "tally").plan is not None
-    world.services.maintaining.begin(runtime(world).table_id, "tally", trigger="request")
+    world.services.maintaining.begin(world.services.tables.ensure(TABLE).table_id, "tally", trigger="request")
     world.work()
     counted_once(world, 20)
 
@@ -139,7 +128,7 @@ def test_its_format_is_refused_for_optimizing_and_for_that_alone(world: World) -
     world.append(a=SMALL)
     world.look()
     world.work()
-    found = runtime(world)
+    found = world.services.tables.ensure(TABLE)
     assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "format", "journal")
     assert "lake.db.log has the format journal, which lacks what optimizing needs: read, rewrite" in found.status_reason
     with pytest.raises(TableRefused, match="lacks what auto-create-tags needs: maintain, read"):
