@@ -48,6 +48,7 @@ ENDED = frozenset(
 def main() -> None:
     """Print one line for each measure."""
     product, tests = list(_files(PACKAGES)), list(_files(["tests"]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in product}
     small = [path for path in product if path.name != "__init__.py" and _lines([path]) < SMALL]
     imported, patches = _imports(tests, modules) & modules, sum(_patches(path) for path in tests)
@@ -56,7 +57,7 @@ def main() -> None:
     print(f"product   {_lines(product):,} lines in {len(product)} modules, {len(small)} of them below {SMALL} lines")
     print(f"tests     {_lines(tests):,} lines in {len(tests)} files")
     print(f"coupling  tests import {len(imported)} modules of the product and patch {patches} attributes")
-    print(f"needs     {len(_dependencies())} packages at run time")
+    print(f"needs     {len(project['dependencies'])} packages at run time")
     print(f"names     {sum(named.values())} with words that ended: {words or 'none'}")
 
 
@@ -97,11 +98,6 @@ def _names(path: Path) -> Iterator[str]:
 def _words(name: str) -> list[str]:
     """The words of a name; what was not found is named so everywhere."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().replace("not_found", "missing").strip("_").split("_")
-
-
-def _dependencies() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return list(project["dependencies"])
 
 
 def _tree(path: Path) -> ast.Module:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import ProcessStatus, Receipt
@@ -22,15 +22,6 @@ from .tables import Rows, file_counts, spark_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
-
-
-class JavaSnapshot(NamedTuple):
-    """A snapshot as Iceberg's metadata table lists it."""
-
-    snapshot_id: int
-    parent_id: int | None
-    operation: str
-    summary: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +55,9 @@ class Services:
         """The live data files."""
         return {one.file_path for one in self.sql(f"SELECT file_path FROM {self.table}.data_files")}
 
-    def snapshots(self) -> list[JavaSnapshot]:
-        """The table's snapshots, oldest first."""
-        listed = self.sql(f"SELECT * FROM {self.table}.snapshots ORDER BY committed_at")
-        return [JavaSnapshot(one.snapshot_id, one.parent_id, one.operation, dict(one.summary)) for one in listed]
+    def snapshots(self) -> list[Row]:
+        """The table's snapshots as Iceberg's metadata table lists them, oldest first."""
+        return self.sql(f"SELECT * FROM {self.table}.snapshots ORDER BY committed_at")
 
     def require(self, rows: Rows, files: dict[tuple[int, int], int] | None = None) -> None:
         """Fail unless Spark reads these rows, Java plans the deletes that we do, and these are the live files."""

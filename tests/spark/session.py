@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,9 +85,21 @@ class Application:
     def context(self) -> SparkContext:
         """Started as an optimizer starts it; it writes nothing outside the scratch directory."""
         # pyspark is not part of every installation.
+        import pyspark
+
         from amoro_optimizer.backends.spark.shuffle import open_context
 
-        with _environment(self.scratch):
+        # The JVM and Python's workers get it at their start; other processes do not.
+        environment = {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.scratch),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(pyspark.__file__).parents[1]))),
+            "TZ": "UTC",
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in environment.items():
+                patch.setenv(key, value)
             context = open_context(MASTER, _settings(self.scratch))
         # PySpark cancels jobs by it; all other tests of this process count on Python's own.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -134,40 +146,6 @@ def start_session(scratch: Path) -> SparkSession:
     os.environ["TZ"] = "UTC"
     time.tzset()
     return Application(scratch).session
-
-
-@contextmanager
-def in_utc() -> Iterator[None]:
-    """For the time of the block: Spark gives times with a zone as local ones."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TZ"]
-        else:
-            os.environ["TZ"] = before
-        time.tzset()
-
-
-@contextmanager
-def _environment(scratch: Path) -> Iterator[None]:
-    """What the JVM and Python's workers get of it at their start; other processes do not."""
-    import pyspark
-
-    given = {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(scratch),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(pyspark.__file__).parents[1]))),
-        "TZ": "UTC",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in given.items():
-            patch.setenv(key, value)
-        yield
 
 
 def _settings(scratch: Path) -> Mapping[str, str]:
@@ -217,6 +195,26 @@ def engines_of(jars: list[str]) -> tuple[dict[str, str], list[Jar]]:
     from amoro_optimizer.backends.spark.procedures import settings_for
 
     return settings_for(jars, pyspark.__version__)
+
+
+@contextmanager
+def conversation(log: Path, *command: object) -> Iterator[Callable[[str], str]]:
+    """A program that answers each line with a line, for the time of the block; its errors go to the log."""
+    pipe = subprocess.PIPE
+    with (
+        log.open("w") as errors,
+        subprocess.Popen([*map(str, command)], stdin=pipe, stdout=pipe, stderr=errors, text=True, cwd=ROOT) as process,
+    ):
+
+        def ask(line: str) -> str:
+            """The answer; without a line, what it says by itself."""
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if line:
+                print(line, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        yield ask
 
 
 def jobs_of(context: SparkContext, group: str) -> list[Any]:

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
@@ -30,10 +31,6 @@ from .tables import (
     notes_without,
     set_property,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 PARTITIONS, APPENDS = 200, 3
 

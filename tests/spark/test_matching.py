@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import seed as seeded
@@ -14,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import StaticTable
 from pyiceberg.table.snapshots import Snapshot
+from pyspark.sql import SparkSession
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.scan import scan
@@ -30,10 +30,6 @@ from tests.tiers import seeds
 from .java import at_metadata
 from .matching import as_java_lists, java_deletes, may_meet
 from .random_tables import make_random_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 #: Tables that have all kinds of pairs among them.
 MANY = 500

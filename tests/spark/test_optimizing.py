@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
@@ -43,10 +44,6 @@ from .tables import (
     upsert_notes,
     written_as,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"

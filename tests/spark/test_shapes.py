@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from amoro_core.model.clustering import ClusterOptions, Strategy, group_of
 from amoro_core.model.processes import ProcessStatus
@@ -29,9 +30,6 @@ from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, services_on
 from .session import java_rest_server, served_catalog
 from .tables import DATA, MOMENTS, SHAPES, Shape, delete, formats, frozen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 #: Of a REST catalog whose server is Java's.

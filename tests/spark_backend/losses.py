@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+from pyiceberg.types import NestedField
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import blobs_in
@@ -31,11 +31,8 @@ PARTS = tuple("abcdefghijkl")
 ROWS, PAYLOAD_BYTES = 20, 40_000  # of a file; the payload is noise, so that bytes in memory are bytes on disk
 COMMIT_BYTES = len(PARTS) * ROWS * PAYLOAD_BYTES
 MB = 1_000_000
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "part", StringType(), required=False),
-    NestedField(3, "payload", BinaryType(), required=False),
-)
+_TYPES = {"id": "long", "part": "string", "payload": "binary"}
+SCHEMA = Schema(*(NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(_TYPES.items(), 1)))
 #: Executors that stay small: the tests' machine has two cores for all of it.
 SETTINGS = {"spark.executor.memory": "512m"}
 
