@@ -114,26 +114,23 @@ def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
     counted_once(world, 20)
 
 
-def test_it_is_listed_and_counted_as_all_processes_are(world: World) -> None:
+def test_it_is_listed_and_counted_as_all_processes_are_and_its_format_refused_for_optimizing_alone(
+    world: World,
+) -> None:
     world.append(a=SMALL)
     world.look()
     world.work()
+    counted_once(world, 1)
     assert [(one.type, one.receipt is not None) for one in world.processes()] == [("tally", True)]
     samples = {(one.name, one.labels): one.value for one in world.services.meters.samples()}
     ended = {name: value for (name, labels), value in samples.items() if {"tally", "success"} <= set(labels)}
     assert ended == {"amoro_processes_total": 1.0, "amoro_maintenance_processes_total": 1.0}
 
-
-def test_its_format_is_refused_for_optimizing_and_for_that_alone(world: World) -> None:
-    world.append(a=SMALL)
-    world.look()
-    world.work()
     found = world.services.tables.ensure(TABLE)
     assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "format", "journal")
     assert "lake.db.log has the format journal, which lacks what optimizing needs: read, rewrite" in found.status_reason
     with pytest.raises(TableRefused, match="lacks what auto-create-tags needs: maintain, read"):
         world.services.maintaining.begin(found.table_id, "auto-create-tags", trigger="request")
-    counted_once(world, 1)
 
 
 def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(world: World) -> None:
@@ -144,14 +141,13 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: bool) -> None:
-    world = lossy
-    world.append(a=SMALL)
-    [process_id] = world.look()
+    lossy.append(a=SMALL)
+    [process_id] = lossy.look()
     LossyJournal.losses = ["answer" if arrives else "record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.restart()
-    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(world, 1)
+    assert lossy.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    lossy.restart()
+    assert lossy.services.committing.commit(process_id) is ProcessStatus.SUCCESS
+    counted_once(lossy, 1)
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tests.services.world import World
 
 from .matching import assert_deletes_match_as_in_java
 from .session import SharedCatalog
-from .tables import Rows, file_counts, spark_rows
+from .tables import Rows, frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -44,12 +45,17 @@ class Services:
         return self.spark.sql(statement).collect()
 
     def rows(self, snapshot_id: int | None = None) -> Rows:
-        """The rows of the head, or of one snapshot, as Spark reads them."""
-        return spark_rows(self.spark, self.table, snapshot_id)
+        """The rows of the head, or of one snapshot, in the order of the columns, as Spark reads them."""
+        version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+        return Counter(tuple(map(frozen, row)) for row in self.sql(f"SELECT * FROM {self.table}{version}"))
 
-    def counts(self) -> dict[tuple[int, int], int]:
-        """How many live files of each content and spec id there are."""
-        return file_counts(self.spark, self.table)
+    def counts(self) -> Counter[tuple[int, int]]:
+        """How many live files of each content and spec id the head has, from Iceberg's metadata table."""
+        return Counter(map(tuple, self.sql(f"SELECT content, spec_id FROM {self.table}.files")))
+
+    def formats(self) -> set[tuple[int, str]]:
+        """Content and format of the live files."""
+        return set(map(tuple, self.sql(f"SELECT DISTINCT content, lower(file_format) FROM {self.table}.files")))
 
     def paths(self) -> set[str]:
         """The live data files."""

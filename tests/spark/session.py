@@ -279,6 +279,18 @@ def served_catalog(spark: SparkSession, root: Path, name: str, server: str) -> I
         yield SharedCatalog(name, spark, catalog, CatalogConfig(name, tuple(properties.items())), root)
 
 
+@contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The settings of the session for the time of the block."""
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+
+
 def set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:
     """Make a catalog of Iceberg known to the running session under that name."""
     prefix = f"spark.sql.catalog.{name}"

@@ -160,12 +160,6 @@ def play(engine: BySql | ByPyiceberg, place: int, turn: int) -> None:
         persist(engine.delete, table, first + 2)
 
 
-def wanted() -> dict[int, str]:
-    firsts = [1000 * turn + 100 * place for turn in range(ROUNDS) for place in range(len(NAMES))]
-    kept = {0: "new", 1: "merged", 3: "new", 7: "added"}
-    return {first + at: text for first in firsts for at, text in kept.items()}
-
-
 @pytest.mark.filterwarnings("ignore:Merge on read is not yet supported:UserWarning")  # pyiceberg copies files
 def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
     spark: SparkSession, tmp_path: Path
@@ -207,9 +201,12 @@ def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
                     persist(engine.add_column, f"lake.db.{NAMES[at - 1]}", f"of_{NAMES[at]}")
                 for name, count in zip(NAMES, before, strict=True):
                     wait_until(lambda: sum(optimized(name)) > count, f"the table of {name} is optimized")  # noqa: B023
+            firsts = [1000 * turn + 100 * place for turn in range(ROUNDS) for place in range(len(NAMES))]
+            kept = {0: "new", 1: "merged", 3: "new", 7: "added"}
+            wanted = {first + at: text for first in firsts for at, text in kept.items()}
             for at, name in enumerate(NAMES):
                 table, added = f"lake.db.{name}", f"of_{NAMES[(at + 1) % len(NAMES)]}"
-                expected = {number: {"id": number, "v": text, added: None} for number, text in wanted().items()}
+                expected = {number: {"id": number, "v": text, added: None} for number, text in wanted.items()}
                 for engine in engines:
                     assert engine.rows(table) == expected
                 java = load_java_table(spark, table)

@@ -148,7 +148,6 @@ def test_java_reads_the_same_rows_without_the_deletes_that_dangled(services: Ser
     assert services.rows() == notes_without(30, 15, 6, 26, 7)
 
 
-ORPHAN_TABLES = 24
 PROTECTED = {
     "Flink's manifest", "named by Flink's manifest", "used", "condemned", "active process", "ending process",
     "unreadable", "removed",
@@ -167,7 +166,7 @@ def java_orphans(spark: SparkSession, catalog: SharedCatalog, site: Site) -> set
 
 def test_orphans_are_those_of_java_but_for_what_is_protected(spark: SparkSession, catalog: SharedCatalog) -> None:
     """Java goes by names and age alone, and takes for orphans what only removed entries name."""
-    assert differences_from_java(spark, catalog, range(ORPHAN_TABLES)) == PROTECTED
+    assert differences_from_java(spark, catalog, range(24)) == PROTECTED
 
 
 def differences_from_java(spark: SparkSession, catalog: SharedCatalog, numbers: Iterable[int]) -> set[str]:
@@ -194,10 +193,9 @@ class JavaReader:
     """The places of the files that Java reaches from all snapshots of a table: each state and manifest is read once."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
-        self._spark, self._catalog = spark, catalog
+        self._spark, self._catalog, self.asked = spark, catalog, 0
         self._live: dict[str, frozenset[str]] = {}
         self._found: dict[str, set[str]] = {}  # by the location of the metadata
-        self.asked = 0
 
     def __call__(self, table: Table) -> set[str]:
         self.asked += 1
@@ -218,9 +216,8 @@ class JavaReader:
             for manifest in snapshot.allManifests(io):
                 path = manifest.path()
                 if path not in self._live:
-                    read = java.iceberg.ManifestFiles.read
-                    if manifest.content().toString() != "DATA":
-                        read = java.iceberg.ManifestFiles.readDeleteManifest
+                    of, is_data = java.iceberg.ManifestFiles, manifest.content().toString() == "DATA"
+                    read = of.read if is_data else of.readDeleteManifest
                     files = java.items(read(manifest, io, java.table.specs()))
                     self._live[path] = frozenset(str(file.location()) for file in files)
                 found.add(path)

@@ -31,6 +31,7 @@ from tests.tiers import seeds
 
 from .matching import scan_of
 from .optimizing import Services
+from .session import set_for_now
 from .tables import Rows
 
 JAVA, SPARK = "java", "spark"
@@ -242,10 +243,8 @@ def _told(paths: Sequence[str]) -> Counter[str]:
 @pytest.fixture
 def _moments(spark: SparkSession) -> Iterator[None]:
     """Spark's own writer writes moments in microseconds, not as int96, which nobody copies."""
-    key = "spark.sql.parquet.outputTimestampType"
-    spark.conf.set(key, "TIMESTAMP_MICROS")
-    yield
-    spark.conf.unset(key)
+    with set_for_now(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+        yield
 
 
 @pytest.mark.usefixtures("_moments")

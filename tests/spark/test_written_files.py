@@ -133,14 +133,8 @@ def footer(spark: SparkSession, path: str) -> dict[str, Any]:
                 pages[name] += reader.readOffsetIndex(chunk).getPageCount()
                 if reader.readBloomFilter(chunk) is not None:
                     blooms[name] += 1
-        created_by = reader.getFileMetaData().getCreatedBy()
-        return {
-            "ids": dict(_ids(schema, "")),
-            "pages": pages,
-            "blooms": blooms,
-            "blocks": len(blocks),
-            "created_by": created_by,
-        }
+        found = {"ids": dict(_ids(schema, "")), "pages": pages, "blooms": blooms, "blocks": len(blocks)}
+        return {**found, "created_by": reader.getFileMetaData().getCreatedBy()}
     finally:
         reader.close()
 

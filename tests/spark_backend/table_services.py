@@ -36,16 +36,13 @@ class Lake:
     """A coordinator with a catalog of Hudi tables, as processes, and the table `lake.db.t`."""
 
     def __init__(self, installation: Installation, template: Path, port: int = 0) -> None:
-        self.installation = installation
+        self.installation, self.ask = installation, installation.ask
         self.place = installation.directory / "lake" / "db" / "t"
         hudi.copy(template, self.place)
         hudi.state(self.place, **SHARED)
         self.coordinator = installation.up()
         self.address = address_of(self.coordinator)
         self.ask("catalog", "add", "lake", "type=hudi", f"warehouse={self.place.parents[1].as_uri()}")
-
-    def ask(self, *arguments: str) -> dict[str, Any]:
-        return self.installation.ask(*arguments)
 
     def optimizer(self, jars: Sequence[Path] = (HUDI_JAR,)) -> Process:
         given = ",".join(map(str, jars))

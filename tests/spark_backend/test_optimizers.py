@@ -176,7 +176,6 @@ def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer
     assert_done(installation, held, 2)
 
 
-MB = 2**20
 SETTINGS = Settings(
     port=0,
     heartbeat_interval=timedelta(milliseconds=200),
@@ -186,15 +185,7 @@ SETTINGS = Settings(
 
 
 def config_for(coordinator: coordinator_app.Coordinator, threads: int) -> OptimizerConfig:
-    return OptimizerConfig(
-        address=coordinator.address,
-        group="default",
-        threads=threads,
-        memory_bytes=64 * MB,
-        enrolment_token=coordinator.enrolment_token,
-        heartbeat_interval_s=0.2,
-        labels={},
-    )
+    return OptimizerConfig(coordinator.address, "default", threads, 64 << 20, coordinator.enrolment_token, 0.2, {})
 
 
 def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_is_committed(
