@@ -6,19 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
+from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
-from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
-from tests.extension.journal import JournalFormat, JournalTable
+from tests.extension.conftest import LARGE, SMALL, TABLE, World
+from tests.extension.journal import JournalTable
 
 
 class Killed(BaseException):
@@ -39,36 +38,6 @@ def dying_at(point: str) -> Iterator[list[str]]:
         for module in ("maintenance", "committing", "task_lifecycle"):
             patch.setattr(f"amoro_core.services.{module}.failpoint", reach)
         yield reached
-
-
-class LossyJournal(JournalTable):
-    """A journal whose next appends lose the record, or the answer to it."""
-
-    losses: ClassVar[list[str]] = []
-
-    def send(self, payload: bytes) -> None:
-        lost = self.losses.pop(0) if self.losses else ""
-        if lost != "record":
-            super().send(payload)
-        if lost:
-            raise CommitUnknown("the disk went away")
-
-
-class LossyFormat(JournalFormat):
-    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> LossyJournal:
-        return LossyJournal(identifier, super().load(catalog, identifier).place)
-
-
-@pytest.fixture
-def lossy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A world whose journals lose what LossyJournal says."""
-    named = "tests.extension.test_extension:LossyFormat"
-    install(tmp_path / "site", ENTRY_POINTS.replace("tests.extension.journal:JournalFormat", named))
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    made = World(tmp_path / "home")
-    yield made
-    LossyJournal.losses = []
-    made.store.close()
 
 
 @contextmanager
@@ -140,14 +109,22 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: bool) -> None:
-    lossy.append(a=SMALL)
-    [process_id] = lossy.look()
-    LossyJournal.losses = ["answer" if arrives else "record"]
-    assert lossy.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    lossy.restart()
-    assert lossy.services.committing.commit(process_id) is ProcessStatus.SUCCESS
-    counted_once(lossy, 1)
+def test_an_unknown_commit_is_traced_and_applied_once(world: World, arrives: bool) -> None:
+    send = JournalTable.send
+
+    def lose(journal: JournalTable, payload: bytes) -> None:
+        if arrives:
+            send(journal, payload)
+        raise CommitUnknown("the disk went away")
+
+    world.append(a=SMALL)
+    [process_id] = world.look()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JournalTable, "send", lose)
+        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.restart()
+    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
+    counted_once(world, 1)
 
 
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])

@@ -360,15 +360,10 @@ def _entry(making: _Making, file: DataFile, number: int) -> ManifestEntry:
     chance = making.chance
     earliest = making.first_number + 1 if file.content != DataFileContent.DATA else 0
     older = chance.randint(min(earliest, number), number)
-    status, given = ManifestEntryStatus.ADDED, None
-    match chance.random() if number else 1.0:
-        case luck if luck < 0.12:
-            status, given = ManifestEntryStatus.EXISTING, older
-        case luck if luck < 0.2:
-            status, given = ManifestEntryStatus.DELETED, older
-        case luck if luck < 0.4:
-            given = older  # as a rewrite states it
-    return _entry_of(file, status, number, given)
+    luck, status = chance.random() if number else 1.0, ManifestEntryStatus.ADDED
+    if luck < 0.2:
+        status = ManifestEntryStatus.EXISTING if luck < 0.12 else ManifestEntryStatus.DELETED
+    return _entry_of(file, status, number, older if luck < 0.4 else None)  # a rewrite states that of a new one
 
 
 def _entry_of(file: DataFile, status: ManifestEntryStatus, snapshot_id: int, number: int | None) -> ManifestEntry:

@@ -40,7 +40,6 @@ JARS = ROOT / "build" / "jars"
 FORMAT_JARS = ROOT / "build" / "format-jars"
 #: For Spark 3.5.
 HUDI_JAR = FORMAT_JARS / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
-EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 #: Two cores. Spark runs again what is lost, and gives a task up that was lost for the third time.
 FAILURES = 3
 MASTER = f"local[2,{FAILURES}]"
@@ -117,7 +116,7 @@ class Application:
         """An optimizer's backend in this application."""
         from amoro_optimizer.backends.spark.driver import SparkBackend
 
-        return SparkBackend(self.context, engines_of(hudi_jars())[1])
+        return SparkBackend(self.context, engines()[1])
 
     def close(self) -> None:
         if "backend" in vars(self):
@@ -171,30 +170,22 @@ def _settings(scratch: Path) -> Mapping[str, str]:
     if pyspark.__version__.startswith("4.0."):  # Iceberg's runtime is of that series
         # Not spark.jars: DriverManager finds SQLite's driver only in the application's own class loader.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
-        settings["spark.sql.extensions"] = EXTENSIONS
-    elif jars := hudi_jars():
-        settings |= {
-            **engines_of(jars)[0],
-            "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-        }
+        settings["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    elif of_hudi := engines()[0]:
+        settings |= of_hudi
+        settings["spark.sql.extensions"] = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
     return settings
 
 
-def hudi_jars() -> list[str]:
-    """Hudi's jar, where the PySpark of the tests is of its series and it was fetched."""
-    import pyspark
-
-    return [str(HUDI_JAR)] if pyspark.__version__.startswith("3.5.") and HUDI_JAR.exists() else []
-
-
-def engines_of(jars: list[str]) -> tuple[dict[str, str], list[Jar]]:
-    """What an optimizer makes of these jars."""
+def engines() -> tuple[dict[str, str], list[Jar]]:
+    """What an optimizer makes of Hudi's jar, where the PySpark of the tests is of its series and it was fetched."""
     import pyspark
 
     from amoro_optimizer.backends.spark.procedures import settings_for
 
-    return settings_for(jars, pyspark.__version__)
+    is_there = pyspark.__version__.startswith("3.5.") and HUDI_JAR.exists()
+    return settings_for([str(HUDI_JAR)] if is_there else [], pyspark.__version__)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
-from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
+from tests.iceberg.orphan_tables import NOW, make_site, place_of
 
 from .java import JavaTable, java_upsert, load_java_table
 from .optimizing import Services
@@ -154,16 +154,6 @@ PROTECTED = {
 }  # fmt: skip
 
 
-def java_orphans(spark: SparkSession, catalog: SharedCatalog, site: Site) -> set[str]:
-    """What Iceberg's Java runtime would delete below the table's location."""
-    before = (NOW - timedelta(days=2)).strftime("%Y-%m-%d %H:%M:%S.%f")
-    called = spark.sql(
-        f"CALL {catalog.name}.system.remove_orphan_files(table => '{'.'.join(site.table.name())}', "
-        f"older_than => TIMESTAMP '{before}', dry_run => true)"
-    )
-    return {row.orphan_file_location.removeprefix("file:") for row in called.collect()}
-
-
 def test_orphans_are_those_of_java_but_for_what_is_protected(spark: SparkSession, catalog: SharedCatalog) -> None:
     """Java goes by names and age alone, and takes for orphans what only removed entries name."""
     assert differences_from_java(spark, catalog, range(24)) == PROTECTED
@@ -171,12 +161,17 @@ def test_orphans_are_those_of_java_but_for_what_is_protected(spark: SparkSession
 
 def differences_from_java(spark: SparkSession, catalog: SharedCatalog, numbers: Iterable[int]) -> set[str]:
     """What protects the files that Java would delete of the tables of these numbers, and we do not."""
-    differences = set()
+    differences, before = set(), (NOW - timedelta(days=2)).strftime("%Y-%m-%d %H:%M:%S.%f")
     config = replace(catalog.config, allowed_locations=(f"file://{catalog.root}",))
     for number in numbers:
         site = make_site(catalog.pyiceberg, number, None, spellings=3)
         _, plan = orphans.planned(orphans.opened(config, site), site.around)
-        ours, java = orphans.condemned(plan), java_orphans(spark, catalog, site)
+        called = spark.sql(
+            f"CALL {catalog.name}.system.remove_orphan_files(table => '{'.'.join(site.table.name())}', "
+            f"older_than => TIMESTAMP '{before}', dry_run => true)"
+        )
+        java = {row.orphan_file_location.removeprefix("file:") for row in called.collect()}
+        ours = orphans.condemned(plan)
         removed = site.named() - site.named(live=True)
         protected = {**dict.fromkeys(removed, "removed"), **site.kept}
         differences |= {protected.get(path, f"table {number}: {path}") for path in java - ours}

@@ -181,12 +181,8 @@ class Made:
 
 def worked(backend: Backend, table: str) -> Callable[[ScheduledTask], WorkResult]:
     """What stands for an optimizer with that backend."""
-
-    def work(handed: ScheduledTask) -> WorkResult:
-        run = Run(handed.attempt, {}, 1 << 29, lambda done, total: None, lambda: False)
-        return backend.execute(handed.work, table, run)
-
-    return work
+    run = ({}, 1 << 29, lambda done, total: None, lambda: False)
+    return lambda handed: backend.execute(handed.work, table, Run(handed.attempt, *run))
 
 
 def rows_of(services: Services, shape: Shape) -> Any:

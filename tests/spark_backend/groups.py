@@ -14,7 +14,6 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
-from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.task_payload import RewriteInput, RewriteOutput, Work
@@ -92,12 +91,6 @@ def another(attempt: Attempt) -> Attempt:
 def rows_of(output: ClusterOutput) -> list[list[dict[str, Any]]]:
     """The rows of each file, in their order."""
     return [pq.read_table(local_path(file.path)).to_pylist() for file in output.rewrite.data_files]
-
-
-def footer_of(file: DataFile) -> Mapping[bytes, bytes]:
-    """The metadata of a file's footer."""
-    found: Mapping[bytes, bytes] = pq.read_metadata(local_path(file.path)).metadata
-    return found
 
 
 def files_of(table: Table) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import sys
 import time
 from collections import Counter
@@ -132,11 +131,6 @@ def execute(
 ) -> ProcedureOutput:
     run = run_of(Attempt(TaskId("0199aaaa", number), 1), is_cancelled)
     return ProcedureOutput.FromString(backend.execute(work, "lake.db.t", run).payload)
-
-
-def copy(place: Path, to: Path) -> Path:
-    shutil.copytree(place, to)
-    return to
 
 
 def execute_apart(directory: Path, name: str, instant: str) -> None:
