@@ -40,17 +40,6 @@ def dying_at(point: str) -> Iterator[list[str]]:
         yield reached
 
 
-@contextmanager
-def without(site: Path) -> Iterator[None]:
-    """The package is not installed meanwhile."""
-    place = sys.path.index(str(site))
-    del sys.path[place]
-    try:
-        yield
-    finally:
-        sys.path.insert(place, str(site))
-
-
 def counted_once(world: World, *counts: int) -> None:
     """Every file is counted, right and once, by a process each of which ended well."""
     assert [sorted(tally.values()) for tally in world.tallies()] == [sorted(counts)]
@@ -131,7 +120,8 @@ def test_an_unknown_commit_is_traced_and_applied_once(world: World, arrives: boo
 def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_on(world: World, content: str) -> None:
     world.append(a=content)
     [process_id] = world.look()
-    with without(world.home.parent / "site"):
+    with pytest.MonkeyPatch.context() as patch:  # it is not installed meanwhile
+        patch.setattr(sys, "path", [place for place in sys.path if place != str(world.home.parent / "site")])
         world.restart()
         [before] = world.processes()
         with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):
