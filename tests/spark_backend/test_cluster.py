@@ -33,7 +33,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 
 @pytest.mark.timeout(1800)  # a busy machine is slow
-@pytest.mark.parametrize("cluster", [2], indirect=True, ids=["2 × 2 cores"])
+@pytest.mark.parametrize("cluster", [2], indirect=True, ids=["two workers"])
 def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_the_driver_are_killed(
     installation: Installation, cluster: Cluster
 ) -> None:
@@ -66,7 +66,7 @@ def contents(table: Table) -> Counter[tuple[Any, int, str]]:
     )
 
 
-@pytest.mark.parametrize("cluster", [1], indirect=True, ids=["1 core"])
+@pytest.mark.parametrize("cluster", [1], indirect=True, ids=["one worker"])
 def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_one_of_them_makes_alone(
     installation: Installation, cluster: Cluster
 ) -> None:
