@@ -37,14 +37,6 @@ class Storing:
         return ()
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the action says of a table."""
-
-    reason: str = "told so"
-    due_at: datetime | None = None
-
-
 @dataclass
 class Condemn(Storing):
     """Condemns the files, each a path with its kind; `most` is how many need no confirmation."""
@@ -70,14 +62,14 @@ class Condemn(Storing):
     def enabled(self, properties: Mapping[str, str]) -> bool:
         return properties.get(self.on, "true") == "true"
 
-    def plan(self, table: Readable, situation: PlanningContext, request: Request) -> tuple[Told, Plan | None]:
+    def plan(self, table: Readable, situation: PlanningContext, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         if self.error is not None:
             raise self.error
         around = situation.around()
         self.seen.append(around)
         found = [one for one in self.files() if one[0] not in around.condemned]
         if not found:
-            return Told("nothing to condemn"), None
+            return TriggerVerdict(False, "nothing to condemn"), None
         held = f"{len(found)} files are more than {self.most}" if len(found) > self.most else ""
         files = tuple(Condemned(path, kind, self.sizes.get(path), None, "told so") for path, kind in found)
         plan = Plan(
@@ -93,7 +85,7 @@ class Condemn(Storing):
             keep=self.keep,
             document={"files": [path for path, _ in found]},
         )
-        return Told(), plan
+        return TriggerVerdict(True, "told so"), plan
 
     def receipt(self, case: ProcessContext) -> Receipt:
         return Receipt.brief("condemned", case.process.snapshot_id)

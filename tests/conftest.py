@@ -7,7 +7,7 @@ import random
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 import psutil
 import pytest
@@ -52,9 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[tiers.TIER_VARIABLE] = tier
     seed = config.getoption("seed")
     if seed == "fresh":
-        seed = (
-            os.environ.get(tiers.SEED_VARIABLE) if _is_worker(config) else str(random.SystemRandom().randrange(10**9))
-        )
+        given = os.environ.get(tiers.SEED_VARIABLE) if _is_worker(config) else None
+        seed = given or random.SystemRandom().randrange(10**9)
     if seed is not None:
         os.environ[tiers.SEED_VARIABLE] = str(int(seed))
 
@@ -75,14 +74,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    durations = tiers.read_durations()
-    _keep_tier(config, items, durations)
-    if _is_worker(config):
-        _begin_with_the_longest(items, durations)
-
-
-def _keep_tier(config: pytest.Config, items: list[pytest.Item], durations: dict[str, tiers.Duration]) -> None:
-    limit = tiers.TIERS.index(tiers.current_tier())
+    durations, limit = tiers.read_durations(), tiers.TIERS.index(tiers.current_tier())
     kept, above = [], []
     for item in items:
         function = tiers.function_of(item.nodeid)
@@ -91,6 +83,8 @@ def _keep_tier(config: pytest.Config, items: list[pytest.Item], durations: dict[
     if above:
         config.hook.pytest_deselected(items=above)
         items[:] = kept
+    if _is_worker(config):
+        _begin_with_the_longest(items, durations)
 
 
 # --- Two workers ------------------------------------------------------------------------------------------------------
@@ -173,13 +167,9 @@ class DurationsWriter:
                 total[1] += value[1]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        whole = _is_whole(self._config.args) and tiers.current_tier() == "all"
+        is_whole = [arg.rstrip("/") for arg in self._config.args] == ["tests"] and tiers.current_tier() == "all"
         measured = {function: (cpu, wall) for function, (cpu, wall) in self._seconds.items()}
-        tiers.write_durations(tiers.updated(tiers.read_durations(), measured, whole=whole))
-
-
-def _is_whole(args: Sequence[str]) -> bool:
-    return [arg.rstrip("/") for arg in args] == ["tests"]
+        tiers.write_durations(tiers.updated(tiers.read_durations(), measured, whole=is_whole))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -48,15 +48,18 @@ ENDED = frozenset(
 def main() -> None:
     """Print one line for each measure."""
     product, tests = list(_files(PACKAGES)), list(_files(["tests"]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in product}
     small = [path for path in product if path.name != "__init__.py" and _lines([path]) < SMALL]
-    imported, patches = _imports(tests, modules) & modules, sum(_patches(path) for path in tests)
-    named = Counter(word for path in product for name in _names(path) for word in _words(name) if word in ENDED)
+    imported = _imports(tests, modules) & modules
+    patched = re.compile(r"\b(?:monkeypatch|patch|mp)\.setattr\(|\b(?:patch|mock)\.object\(")
+    patches = sum(len(patched.findall(path.read_text())) for path in tests)
+    named = Counter(word for path in product for name in _names(path) for word in name.split("_") if word in ENDED)
     words = ", ".join(f"{word} {count}" for word, count in named.most_common())
     print(f"product   {_lines(product):,} lines in {len(product)} modules, {len(small)} of them below {SMALL} lines")
     print(f"tests     {_lines(tests):,} lines in {len(tests)} files")
     print(f"coupling  tests import {len(imported)} modules of the product and patch {patches} attributes")
-    print(f"needs     {len(_dependencies())} packages at run time")
+    print(f"needs     {len(project['dependencies'])} packages at run time")
     print(f"names     {sum(named.values())} with words that ended: {words or 'none'}")
 
 
@@ -82,26 +85,12 @@ def _imports(paths: Iterable[Path], modules: Set[str]) -> set[str]:
     return found
 
 
-def _patches(path: Path) -> int:
-    return len(re.findall(r"\b(?:monkeypatch|patch|mp)\.setattr\(|\b(?:patch|mock)\.object\(", path.read_text()))
-
-
 def _names(path: Path) -> Iterator[str]:
-    """The module's name, and those of its classes, functions and methods."""
+    """Of the module, its classes, functions and methods, in lower case; `not_found` is a word of its own."""
     yield path.stem
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-
-
-def _words(name: str) -> list[str]:
-    """The words of a name; what was not found is named so everywhere."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().replace("not_found", "missing").strip("_").split("_")
-
-
-def _dependencies() -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return list(project["dependencies"])
+            yield re.sub(r"(?<=[a-z])(?=[A-Z])", "_", node.name).lower().replace("not_found", "missing")
 
 
 def _tree(path: Path) -> ast.Module:

@@ -70,16 +70,14 @@ def directory_tier(node_id: str) -> str:
     return _DIRECTORY_TIERS.get(parts[1], "test") if len(parts) > 2 else "test"
 
 
-def read_durations(path: Path = DURATIONS) -> dict[str, Duration]:
+def read_durations() -> dict[str, Duration]:
     """The committed list: test function → tier and seconds."""
     durations = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in DURATIONS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             tier, cpu_s, wall_s, function = line.split("\t")
             if tier not in TIERS:
-                raise ValueError(
-                    f"{path.name}: unknown tier {tier!r} of {function}; expected one of {', '.join(TIERS)}"
-                )
+                raise ValueError(f"{DURATIONS.name}: unknown tier {tier!r} of {function}; expected one of {TIERS}")
             durations[function] = Duration(tier, float(cpu_s), float(wall_s))
     return durations
 
@@ -101,7 +99,7 @@ def updated(
     return result
 
 
-def write_durations(durations: Mapping[str, Duration], path: Path = DURATIONS) -> None:
+def write_durations(durations: Mapping[str, Duration]) -> None:
     """Writes the list, sorted by function."""
     lines = [
         "# Tier, CPU seconds, wall seconds, test function. Seconds include all cases and fixtures.",
@@ -109,4 +107,4 @@ def write_durations(durations: Mapping[str, Duration], path: Path = DURATIONS) -
     ]
     for function, duration in sorted(durations.items()):
         lines.append(f"{duration.tier}\t{duration.cpu_s:.1f}\t{duration.wall_s:.1f}\t{function}")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    DURATIONS.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -7,7 +7,6 @@ use (`make test` fetches it; without it there are no such figures). Servers are 
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -36,7 +35,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.services import discovery
 from amoro_core.web.server import Listener
 from tests.acceptance.processes import wait_until
-from tests.bench.machine import ROOT, Figures, answer, child, in_rounds, medians, ratio, say, tell
+from tests.bench.machine import ROOT, Child, Figures, answer, in_rounds, medians, options, ratio, say, tell
 
 SNAPSHOTS, FRAGMENTS = 1000, 12
 SCHEMA = {"type": "struct", "fields": [{"id": 1, "name": "id", "required": False, "type": "long"}]}
@@ -46,24 +45,18 @@ DAY_S = 86_400.0
 
 def main() -> None:
     """Measure, or be the coordinator."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=20)
-    parser.add_argument("--requests", type=int, default=200, help="loads, and as many commits, of a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = options(__doc__, tables=20, requests=200, rounds=3, coordinate="")
     if given.coordinate:
-        _coordinate(given.coordinate)
+        _coordinate(Path(given.coordinate))
         return
     with tempfile.TemporaryDirectory(prefix="amoro-bench-") as made, ExitStack() as stack:
-        coordinator = stack.enter_context(child("tests.bench.catalog", "--coordinate", made))
-        told = coordinator.ask()
+        told = stack.enter_context(Child("tests.bench.catalog", "--coordinate", made)).ask()
         seconds = sorted(_hand_outs(Path(made), told, given.tables))
         figures: dict[str, object] = {
             "tables": len(seconds),
             "hand-out, median s": round(seconds[len(seconds) // 2], 2),
+            "hand-out, p95 s": round(seconds[-1 - len(seconds) // 20], 2),
         }
-        figures["hand-out, p95 s"] = round(seconds[-1 - len(seconds) // 20], 2)
         ways = {"ours": Table(str(told["uri"]), "/v1/lake", int(told["pid"]), str(told["token"]))}
         java = stack.enter_context(_java_table(Path(made)))
         ways |= {} if java is None else {"java": java}
@@ -74,22 +67,12 @@ def main() -> None:
         say(figures)
 
 
-_HANDED_OUT = (
-    "SELECT min(scheduled_at_ms) FROM task_runtime JOIN table_identifier USING (table_id) WHERE table_name = ?"
-)
-
-
-# --- Hand-outs --------------------------------------------------------------------------------------------------------
-
-
 def _hand_outs(home: Path, told: Mapping[str, Any], count: int) -> Iterator[float]:
     """Seconds until the task of each table is handed out after its last fragment's commit was answered."""
-    token_file = home / "home" / "enrolment.token"
-    options = ("--address", str(told["address"]), "--threads", "1", "--token-file", str(token_file))
-    optimizer = subprocess.Popen(
-        [sys.executable, "-m", "amoro_core", "optimizer", "run", *options],
-        cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "amoro_core", "optimizer", "run", "--address", str(told["address"])]
+    command += ["--threads", "1", "--token-file", str(home / "home" / "enrolment.token")]
+    optimizer = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    scheduled = "SELECT min(scheduled_at_ms) FROM task_runtime JOIN table_identifier USING (table_id)"
     try:
         catalog = RestCatalog("lake", uri=told["uri"], warehouse="lake", token=told["token"])
         catalog.create_namespace("db")
@@ -99,16 +82,13 @@ def _hand_outs(home: Path, told: Mapping[str, Any], count: int) -> Iterator[floa
                 table = catalog.create_table(f"db.t{number}", ROWS.schema, properties=on)
                 for _ in range(FRAGMENTS):
                     table.append(ROWS)
-                committed_ms, asked = time.time() * 1000, (_HANDED_OUT, (f"t{number}",))
+                committed_ms, asked = time.time() * 1000, (f"{scheduled} WHERE table_name = ?", (f"t{number}",))
                 at_ms = wait_until(lambda asked=asked: state.execute(*asked).fetchone()[0], "a task is handed out")
                 tell(f"handed out after {at_ms - committed_ms:.0f} ms")
                 yield (at_ms - committed_ms) / 1000
     finally:
         optimizer.terminate()
         optimizer.wait(60)
-
-
-# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 class Table:
@@ -127,9 +107,10 @@ class Table:
 
     def round(self, requests: int) -> Figures:
         """Loads and commits per CPU second of the server."""
+        load = partial(self._ask, "GET", "/namespaces/bench/tables/t")
         return {
-            "loads per CPU s": requests / self._cpu_s(lambda: self._load(), requests),
-            "commits per CPU s": requests / self._cpu_s(lambda: self._commit(1), requests),
+            "loads per CPU s": requests / self._cpu_s(load, requests),
+            "commits per CPU s": requests / self._cpu_s(partial(self._commit, 1), requests),
         }
 
     def _cpu_s(self, work: Callable[[], object], times: int) -> float:
@@ -138,9 +119,6 @@ class Table:
             work()
         after = self._process.cpu_times()
         return after.user + after.system - before.user - before.system
-
-    def _load(self) -> None:
-        self._ask("GET", "/namespaces/bench/tables/t")
 
     def _commit(self, count: int) -> None:
         updates: list[dict[str, Any]] = []

@@ -13,21 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-    UUIDType,
-)
+from pyiceberg.types import NestedField
 
 from amoro_core.files.schema.schemas import arrow_schema
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
@@ -37,7 +23,7 @@ from tests.unit.rewrite import builders
 
 Chance = np.random.Generator
 _WORDS = [f"word{number}" for number in range(3000)]
-_MONEY = DecimalType(12, 2)
+_MONEY = "decimal(12, 2)"
 #: Orders of the mixed table's rows: of its decimal, and a curve over three columns.
 LAYOUTS = {
     "sort": Layout(Strategy.LINEAR, (LayoutKey(3),)),
@@ -101,7 +87,7 @@ class Column:
     """A column after the first one, which numbers the rows."""
 
     name: str
-    kind: IcebergType
+    kind: str
     make: Callable[[Chance, int], Any]
     nulls: float = 0.0  # the share of them
 
@@ -117,7 +103,7 @@ class BenchTable:
     @property
     def schema(self) -> Schema:
         others = (NestedField(at, one.name, one.kind) for at, one in enumerate(self.columns, 2))
-        return Schema(NestedField(1, self.key, LongType(), required=True), *others)
+        return Schema(NestedField(1, self.key, "long", required=True), *others)
 
     def rows(self, first: int, rows: int, seed: int) -> pa.Table:
         """Rows with numbers from `first` on."""
@@ -136,36 +122,36 @@ class BenchTable:
 
 
 MIXED = (
-    Column("customer", IntegerType(), _CUSTOMERS),
+    Column("customer", "int", _CUSTOMERS),
     Column("amount", _MONEY, _cents),
-    Column("price", DoubleType(), lambda chance, rows: chance.normal(100, 30, rows)),
-    Column("ratio", FloatType(), Chance.random, 0.05),
-    Column("status", StringType(), _STATES),
-    Column("country", StringType(), _COUNTRIES),
-    Column("comment", StringType(), _comments, 0.05),
-    Column("email", StringType(), _addresses),
-    Column("created", TimestamptzType(), _moments),
-    Column("updated", TimestampType(), partial(_moments, spread=10**9), 0.05),
-    Column("day", DateType(), _DAYS),
-    Column("active", BooleanType(), lambda chance, rows: chance.random(rows) < 0.7),
-    Column("session", UUIDType(), _uuids),
-    Column("count", LongType(), lambda chance, rows: chance.poisson(4, rows)),
+    Column("price", "double", lambda chance, rows: chance.normal(100, 30, rows)),
+    Column("ratio", "float", Chance.random, 0.05),
+    Column("status", "string", _STATES),
+    Column("country", "string", _COUNTRIES),
+    Column("comment", "string", _comments, 0.05),
+    Column("email", "string", _addresses),
+    Column("created", "timestamptz", _moments),
+    Column("updated", "timestamp", partial(_moments, spread=10**9), 0.05),
+    Column("day", "date", _DAYS),
+    Column("active", "boolean", lambda chance, rows: chance.random(rows) < 0.7),
+    Column("session", "uuid", _uuids),
+    Column("count", "long", lambda chance, rows: chance.poisson(4, rows)),
 )
 TEXT = (
-    Column("id", StringType(), _digits),
-    Column("title", StringType(), _sentences),
-    Column("body", StringType(), _sentences, 0.5),
-    Column("note", StringType(), _sentences, 0.5),
-    Column("status", StringType(), _STATES),
-    Column("country", StringType(), _COUNTRIES),
+    Column("id", "string", _digits),
+    Column("title", "string", _sentences),
+    Column("body", "string", _sentences, 0.5),
+    Column("note", "string", _sentences, 0.5),
+    Column("status", "string", _STATES),
+    Column("country", "string", _COUNTRIES),
     Column("amount", _MONEY, _cents),
     Column("tax", _MONEY, _cents, 0.5),
     Column("total", _MONEY, _cents, 0.5),
-    Column("created", TimestamptzType(), _moments),
-    Column("day", DateType(), _DAYS),
-    Column("score", DoubleType(), Chance.random, 0.5),
-    Column("active", BooleanType(), lambda chance, rows: chance.random(rows) < 0.7),
-    Column("customer", IntegerType(), _CUSTOMERS),
+    Column("created", "timestamptz", _moments),
+    Column("day", "date", _DAYS),
+    Column("score", "double", Chance.random, 0.5),
+    Column("active", "boolean", lambda chance, rows: chance.random(rows) < 0.7),
+    Column("customer", "int", _CUSTOMERS),
 )
 TABLES = {"mixed": BenchTable("id", MIXED, 16_000), "text": BenchTable("number", TEXT, 17_500)}
 

@@ -8,7 +8,6 @@ same after a restart. Looks and plans after commits are medians of so many commi
 
 from __future__ import annotations
 
-import argparse
 import gc
 import os
 import statistics
@@ -41,7 +40,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.planning.optimizing.evaluator import evaluate
 from amoro_core.planning.optimizing.planner import plan
-from tests.bench.machine import answer, child, memory_mb, say, tell
+from tests.bench.machine import Child, answer, memory_mb, options, say, tell
 from tests.engine.commits import MAIN, _send
 
 MIB = 1024 * 1024
@@ -54,14 +53,9 @@ ADDED = 12
 
 def main() -> None:
     """Make the table and measure, or be the process that looks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=1_000_000)
-    parser.add_argument("--manifests", type=int, default=1000)
-    parser.add_argument("--commits", type=int, default=5)
-    parser.add_argument("--look", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = options(__doc__, files=1_000_000, manifests=1000, commits=5, look="")
     if given.look:
-        _look(given.look)
+        _look(Path(given.look))
         return
     # As `amoro` does before Arrow is loaded.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
@@ -75,7 +69,7 @@ def main() -> None:
 
 def _measured(catalog: SqlCatalog, root: Path, commits: int) -> dict[str, float]:
     steps: dict[str, list[float]] = {}
-    with child("tests.bench.looking", "--look", str(root)) as looking:
+    with Child("tests.bench.looking", "--look", str(root)) as looking:
         first = looking.figures("look")
         for number in range(2 * commits):
             append(catalog, number + 1)
@@ -93,10 +87,6 @@ def _look(root: Path) -> None:
     """Take the steps that a coordinator takes, as it is told."""
     config = CatalogConfig("cat", (("type", "sql"), ("uri", _uri(root)), ("warehouse", root.as_uri())))
 
-    def restarted() -> IcebergFormat:
-        """Nothing is known."""
-        return IcebergFormat(TableManifestCache(2**40))
-
     def look() -> Any:
         table = formats.load(config, TableIdentifier("cat", ("db",), "t"))
         table.refuse_unsupported()
@@ -104,18 +94,15 @@ def _look(root: Path) -> None:
         assert scan is not None
         return scan, evaluate(scan, OptimizingConfig(), {}, NOW, path_of=table.partition_path)
 
-    def planned() -> None:
-        assert plan(*look(), OptimizingConfig(), threads=4) is not None
-
-    formats = restarted()
+    formats = IcebergFormat(TableManifestCache(2**40))
     gc.freeze()  # as `amoro` does after its imports
     for line in sys.stdin:
         begun = time.process_time()
         match line.strip():
             case "restart":
-                formats = restarted()
+                formats = IcebergFormat(TableManifestCache(2**40))  # nothing is known
             case "plan":
-                planned()
+                assert plan(*look(), OptimizingConfig(), threads=4) is not None
             case _:
                 look()
         answer({"cpu s": round(time.process_time() - begun, 3), "peak MB": round(memory_mb("VmHWM"))})
@@ -227,10 +214,9 @@ def _described(location: str, day: int, name: str, size: int, number: int, conte
 
 
 def _file(one: dict[str, Any]) -> Any:
-    common = (FileFormat.PARQUET, 0, (struct.pack("<q", one["partition"]),), one["record_count"])
-    if one["content"] == 0:
-        return DataFile(one["file_path"], *common, one["file_size_in_bytes"], one["number"])
-    return DeleteFile(one["file_path"], DeleteKind.EQUALITY, *common, one["file_size_in_bytes"], one["number"])
+    path, figures = one["file_path"], (one["record_count"], one["file_size_in_bytes"], one["number"])
+    common = (FileFormat.PARQUET, 0, (struct.pack("<q", one["partition"]),), *figures)
+    return DataFile(path, *common) if one["content"] == 0 else DeleteFile(path, DeleteKind.EQUALITY, *common)
 
 
 def _record(snapshot_id: int, one: dict[str, Any]) -> dict[str, Any]:
@@ -252,13 +238,8 @@ def _record(snapshot_id: int, one: dict[str, Any]) -> dict[str, Any]:
         "split_offsets": [4],
         "sort_order_id": 0 if one["content"] == 0 else None,
     }
-    return {
-        "status": 1,
-        "snapshot_id": snapshot_id,
-        "sequence_number": one["number"],
-        "file_sequence_number": one["number"],
-        "data_file": file,
-    }
+    numbers = dict.fromkeys(("sequence_number", "file_sequence_number"), one["number"])
+    return {"status": 1, "snapshot_id": snapshot_id, **numbers, "data_file": file}
 
 
 if __name__ == "__main__":

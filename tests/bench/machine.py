@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -10,9 +11,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 Figures = dict[str, float]
@@ -26,23 +27,27 @@ print(json.dumps({"status": os.waitstatus_to_exitcode(status), "figures": figure
 """
 
 
-def described() -> dict[str, object]:
-    """The commit, versions and cores, and the load and time of now."""
+def options(description: str | None, **defaults: object) -> argparse.Namespace:
+    """The command line's options by name, each of its default's type; False is a switch."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in defaults.items():
+        kind: dict[str, Any] = {"type": type(default), "default": default}
+        parser.add_argument(f"--{name.replace('_', '-')}", **{"action": "store_true"} if default is False else kind)
+    return parser.parse_args()
+
+
+def say(figures: Mapping[str, object]) -> None:
+    """Print the figures of a bench as its last output, with the commit, versions, cores, and present load and time."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    commit = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
-    return {
-        "commit": commit,
+    described = {
+        "commit": subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def say(figures: Mapping[str, object]) -> None:
-    """Print the figures of a bench as its last output, with what they were measured on."""
-    print(json.dumps({**figures, **described()}, indent=1))
+    print(json.dumps({**figures, **described}, indent=1))
 
 
 def tell(line: str) -> None:
@@ -87,11 +92,19 @@ def memory_mb(key: str, pid: int | str = "self") -> float:
 
 
 class Child:
-    """A process with a role in a bench; answers a line of JSON for each line that it gets."""
+    """A process with a role in a bench, until the block ends; answers a line of JSON for each line that it gets."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         command = [sys.executable, "-m", module, *arguments]
         self._popen = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._popen.stdin is not None:
+            self._popen.stdin.close()
+        self._popen.wait(120)
 
     def ask(self, word: str = "") -> dict[str, float | str]:
         """The answer to a word; without one, the next line."""
@@ -109,22 +122,6 @@ class Child:
     def figures(self, word: str) -> Figures:
         """The answer, all of whose values are numbers."""
         return {key: float(value) for key, value in self.ask(word).items()}
-
-    def end(self) -> None:
-        """Let the process end, and wait for it."""
-        if self._popen.stdin is not None:
-            self._popen.stdin.close()
-        self._popen.wait(120)
-
-
-@contextmanager
-def child(module: str, *arguments: str) -> Iterator[Child]:
-    """A process that ends with the block."""
-    made = Child(module, *arguments)
-    try:
-        yield made
-    finally:
-        made.end()
 
 
 def answer(values: Mapping[str, object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import statistics
@@ -13,7 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from amoro_core.store.database import Store
-from tests.bench.machine import say
+from tests.bench.machine import options, say
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import fill
 
@@ -27,10 +26,7 @@ PAGES = {
 
 def main() -> None:
     """Parse the command line and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=10_000)
-    parser.add_argument("--loads", type=int, default=40, help="of each page")
-    given = parser.parse_args()
+    given = options(__doc__, tables=10_000, loads=40)
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory(prefix="amoro-bench-") as home:
         os.environ.update(HOME=home, PYICEBERG_HOME=home)

@@ -14,9 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -89,8 +89,15 @@ def _compared(root: Path, given: argparse.Namespace) -> dict[str, Any]:
         # As `amoro` does before Arrow is loaded; Polars has no other way to be told.
         environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "jemalloc", "POLARS_MAX_THREADS": "1"}
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True, text=True)
-        if name != "bytes":
-            _check(name, [str(path) for path in root.glob("out/**/*.parquet")], wanted[name], whole=name not in seen)
+        paths = [str(path) for path in root.glob("out/**/*.parquet")]
+        if name == "bytes":
+            rows = {}  # it is no Parquet file
+        elif name in seen:
+            rows = {"count": sum(pq.read_metadata(path).num_rows for path in paths)}
+        else:
+            rows = _hashes(paths, types=wanted[name]["types"])["rows"]
+        if wrong := [key for key, value in rows.items() if value != wanted[name]["rows"][key]]:
+            raise SystemExit(f"{name} has written other rows than it was to write: {', '.join(wrong)}")
         seen.add(name)
         return dict(json.loads(done.stdout))
 
@@ -129,15 +136,6 @@ def _hashes(paths: Sequence[str], where: str = "true", types: dict[str, str] | N
     return {"types": types or kinds, "rows": dict(zip(("count", *kinds, "whole rows"), found, strict=True))}
 
 
-def _check(name: str, paths: Sequence[str], wanted: dict[str, Any], *, whole: bool) -> None:
-    if whole:
-        rows = _hashes(paths, types=wanted["types"])["rows"]
-    else:
-        rows = {"count": sum(pq.read_metadata(path).num_rows for path in paths)}
-    if wrong := [key for key, value in rows.items() if value != wanted["rows"][key]]:
-        raise SystemExit(f"{name} has written other rows than it was to write: {', '.join(wrong)}")
-
-
 def _keys(rows: int, count: int) -> pa.Table:
     step = max(1, 2 * rows // count)
     numbers = [number * step if number % 2 else -number - 1 for number in range(count)]
@@ -170,7 +168,8 @@ def _prepared(name: str, kind: str, root: Path, files: list[DataFile]) -> Callab
         case "threads":
             defaults = replace(work.table, properties={})
             halves = [replace(task(root, files[at::2], kind=kind), table=defaults) for at in range(2)]
-            return lambda: _in_threads(halves)
+            threads = ThreadPoolExecutor(2)
+            return lambda: list(threads.map(_run_engine, halves, (1, 2), (DEFAULT, DEFAULT)))
         case "bytes":
             return lambda: _copy_bytes(paths, out)
         case "pyarrow":
@@ -201,16 +200,6 @@ def _run_engine(work: RewriteInput, number: int = 1, limit: int = UNLIMITED) -> 
         is_cancelled=lambda: False,
         memory_limit_bytes=limit,
     )
-
-
-def _in_threads(works: list[RewriteInput]) -> None:
-    threads = [
-        threading.Thread(target=_run_engine, args=(work, number, DEFAULT)) for number, work in enumerate(works, 1)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _copy_bytes(paths: list[str], out: Path) -> None:

@@ -11,7 +11,6 @@ follow one another.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import logging
@@ -56,7 +55,7 @@ from amoro_core.transactions.journal import append_event
 from amoro_optimizer.client import Client
 from amoro_optimizer.execution import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
-from tests.bench.machine import Child, Figures, answer, child, in_rounds, medians, ratio, say
+from tests.bench.machine import Child, Figures, answer, in_rounds, medians, options, ratio, say
 from tests.listening import receiving
 from tests.store import builders
 
@@ -70,19 +69,11 @@ QUERIED, ROWS = "queried", 2_000_000
 
 def main() -> None:
     """Run one role of the measured system, or all measurements."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--processes", type=int, default=100, help="of twenty tasks each")
-    parser.add_argument("--idle", type=int, default=0)
-    parser.add_argument("--listeners", action="store_true")
-    parser.add_argument("--statements", action="store_true")
-    parser.add_argument("--role", nargs=2, metavar=("NAME", "JSON"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = options(__doc__, pairs=5, processes=100, idle=0, listeners=False, statements=False, role="", told="")
     if given.role:
-        name, options = given.role
-        {"coordinate": _coordinate, "optimize": _optimize, "poll": _poll}[name](**json.loads(options))
+        {"coordinate": _coordinate, "optimize": _optimize, "poll": _poll}[given.role](**json.loads(given.told))
         return
-    count = given.processes
+    count = given.processes  # of twenty tasks each
     with _listening() if given.listeners else nullcontext([]) as urls:
         if given.idle:
             ways = {"idle": partial(_idle, given.idle)}
@@ -118,10 +109,8 @@ def _busy(count: int, hooks: list[str] | None = None) -> Figures:
         begun = _until(coordinator, WARM * count * 20)
         ended = _until(coordinator, count * 20)
     done, wall = ended["done"] - begun["done"], ended["at"] - begun["at"]
-    return {
-        "hand-outs per second": done / wall,
-        "coordinator's CPU ms a task": (ended["cpu"] - begun["cpu"]) / done * 1e3,
-    }
+    cpu_ms = (ended["cpu"] - begun["cpu"]) / done * 1e3
+    return {"hand-outs per second": done / wall, "coordinator's CPU ms a task": cpu_ms}
 
 
 def _idle(count: int) -> Figures:
@@ -148,12 +137,12 @@ def _polls(count: int, statements: bool) -> Figures:
 
 
 @contextmanager
-def _system(role: str, more: dict[str, int], **options: object) -> Iterator[tuple[Child, Child]]:
+def _system(role: str, more: dict[str, int], **told: object) -> Iterator[tuple[Child, Child]]:
     """A coordinator with planned processes, and optimizers of that role that work for it."""
     with (
         tempfile.TemporaryDirectory(prefix="amoro-bench-") as home,
-        child(NAME, "--role", "coordinate", json.dumps({"home": home, **options})) as coordinator,
-        child(NAME, "--role", role, json.dumps({**coordinator.ask(), **more})) as optimizers,
+        Child(NAME, "--role", "coordinate", "--told", json.dumps({"home": home, **told})) as coordinator,
+        Child(NAME, "--role", role, "--told", json.dumps({**coordinator.ask(), **more})) as optimizers,
     ):
         yield coordinator, optimizers
 
@@ -211,14 +200,10 @@ def _coordinate(home: str, count: int, hooks: list[str] | None = None, statement
 def _query(terminal: TerminalService, answered: list[StatementResult]) -> None:
     """Statements that read every row, one after the other, until the coordinator stops."""
     statement = f"SELECT id % 100, count(*), max(text) FROM cat.db.{QUERIED} GROUP BY 1"
+    nobody = {"statement_id": "", "caller": "", "require": lambda table: None, "is_given_up": lambda: False}
     with suppress(WorkFailed):
         while True:
-            answered.append(
-                terminal.run(
-                    statement, limit=1000, statement_id="", caller="", require=lambda table: None,
-                    is_given_up=lambda: False,
-                )
-            )  # fmt: skip
+            answered.append(terminal.run(statement, limit=1000, **nobody))
 
 
 def _plan(db: Connection, number: int) -> None:
@@ -292,10 +277,8 @@ def _poll(address: str, token: str, count: int) -> None:
 
 def _poll_often(address: str, token: str, seconds: list[float], pauses: random.Random) -> None:
     client = Client(address, PLAIN, stopping=threading.Event())
-    registration, _ = client.register(
-        Secret(token), running=[], heartbeat_interval_s=10.0, group="default", threads=1, memory_bytes=1 << 20,
-        labels={}, work_kinds=[KIND],
-    )  # fmt: skip
+    described = {"group": "default", "threads": 1, "memory_bytes": 1 << 20, "labels": {}, "work_kinds": [KIND]}
+    registration, _ = client.register(Secret(token), running=[], heartbeat_interval_s=10.0, **described)
     while True:
         begun = time.perf_counter()
         polled = client.poll(registration.token, [1], 20.0, [], 1)

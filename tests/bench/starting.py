@@ -6,7 +6,6 @@ beside an `amoro up`; resident memory of an idle `amoro up` with its optimizer a
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,32 +19,28 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from tests.acceptance.processes import Installation, address_of, free_port, install
-from tests.bench.machine import Figures, in_rounds, medians, memory_mb, run_whole, say
+from tests.bench.machine import Figures, in_rounds, medians, memory_mb, options, run_whole, say
 from tests.engine import writer
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
-PROGRAM = (sys.executable, "-m", "amoro_core")
 
 
 def main() -> None:
     """Parse the command line and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--file-mb", type=float, default=4.0)
-    parser.add_argument("--idle-s", type=float, default=20.0, help="until what is resident is taken as idle")
-    given = parser.parse_args()
+    given = options(__doc__, pairs=5, file_mb=4.0, idle_s=20.0)
     found = in_rounds({"starting": lambda: _once(given.file_mb, given.idle_s)}, given.pairs)
     say({**medians(found["starting"]), "rounds": given.pairs})
 
 
 def _once(file_mb: float, idle_s: float) -> Figures:
-    with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
-        installation = install(Path(directory))
+    with tempfile.TemporaryDirectory(prefix="amoro-bench-") as made:
+        installation = install(Path(made))
         try:
             _five_files(installation, "db.alone", file_mb)
             _five_files(installation, "db.beside", file_mb)
-            command = [*PROGRAM, "optimize", "cat.db.alone"]
-            whole = run_whole(command, installation.environment, installation.directory)
+            environment, directory = installation.environment, installation.directory
+            command = [sys.executable, "-m", "amoro_core", "optimize", "cat.db.alone"]
+            whole = run_whole(command, environment, directory)
             (summary,) = [one.summary for one in installation.catalog.load_table("db.alone").snapshots()[-1:]]
             if summary is None or summary.operation.value != "replace":
                 raise SystemExit("the table was not optimized")
@@ -54,20 +49,14 @@ def _once(file_mb: float, idle_s: float) -> Figures:
             address_of(process)
             time.sleep(idle_s)
             found["up, MB"] = memory_mb("VmRSS", process.popen.pid)
-            found["optimize beside up, s"] = _timed(installation, "optimize", "cat.db.beside")
+            command = [str(Path(sys.executable).with_name("amoro")), "optimize", "cat.db.beside"]
+            begun, output = time.perf_counter(), subprocess.DEVNULL
+            subprocess.run(command, stdout=output, stderr=output, cwd=directory, env=environment, check=True)
+            found["optimize beside up, s"] = time.perf_counter() - begun
             process.terminate()
             return found
         finally:
             installation.close()
-
-
-def _timed(installation: Installation, *arguments: str) -> float:
-    command, output = [Path(sys.executable).with_name("amoro"), *arguments], subprocess.DEVNULL
-    begun = time.perf_counter()
-    subprocess.run(
-        command, stdout=output, stderr=output, cwd=installation.directory, env=installation.environment, check=True
-    )
-    return time.perf_counter() - begun
 
 
 def _five_files(installation: Installation, name: str, file_mb: float) -> None:

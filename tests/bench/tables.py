@@ -1,15 +1,14 @@
 """A coordinator of many tables of which few change: `python -m tests.bench.tables` prints JSON.
 
 `[--tables 10000] [--changes 0.01] [--minutes 3] [--events [--lose]]`. A coordinator in a process of its own finds the
-tables of a SQL catalog, evaluates them, and is left alone; then so many of them get a new head each minute. Seconds and
-CPU until all are evaluated, what it has resident, its share of a core without a change and with them, and how long
+tables of a SQL catalog, evaluates them, and is left alone; then that share of them gets a new head each minute. Seconds
+and CPU until all are evaluated, what it has resident, its share of a core without a change and with them, and how long
 commits were unseen; with `--events` each commit is told by an event, of each shape in turn, and with `--lose` one event
 in twenty is lost and one comes twice. The tables are metadata only, on the local disk; scheduled maintenance is off.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -19,10 +18,10 @@ import statistics
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,7 +33,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.web.rest.requests import events_of
-from tests.bench.machine import Child, answer, child, memory_mb, say, tell
+from tests.bench.machine import Child, answer, memory_mb, options, say, tell
 from tests.engine.lakes import make_lake, name_of
 
 LIMIT_S = 3600.0
@@ -42,46 +41,35 @@ LIMIT_S = 3600.0
 
 def main() -> None:
     """Measure, or be the coordinator."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=10_000)
-    parser.add_argument("--changes", type=float, default=0.01, help="share of the tables that change in a minute")
-    parser.add_argument("--minutes", type=float, default=3)
-    parser.add_argument("--events", action="store_true", help="commits are told by events")
-    parser.add_argument("--lose", action="store_true", help="some events are lost, some come twice")
-    parser.add_argument("--coordinate", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = options(__doc__, tables=10_000, changes=0.01, minutes=3.0, events=False, lose=False, coordinate="")
     if given.coordinate:
-        _coordinate(given.coordinate)
+        _coordinate(Path(given.coordinate))
         return
     with tempfile.TemporaryDirectory(prefix="amoro-bench-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
-        changes = max(1, round(given.tables * given.changes * given.minutes))
-        figures = _measured(
-            Path(directory), given.tables, changes, given.minutes * 60, events=given.events, lose=given.lose
-        )
+        figures = _measured(Path(directory), given)
         say({"tables": given.tables, "events": given.events, "some lost": given.lose, **figures})
 
 
-def _measured(
-    directory: Path, count: int, changes: int, seconds: float, *, events: bool, lose: bool
-) -> dict[str, float]:
+def _measured(directory: Path, given: Namespace) -> dict[str, float]:
+    count, seconds = given.tables, given.minutes * 60
+    changes = max(1, round(count * given.changes * given.minutes))
     catalog = make_lake(directory / "lake", count)
     tell(f"made {count:,} tables")
     home, lake = directory / "home", directory / "lake" / "catalog.db"
-    with child("tests.bench.tables", "--coordinate", str(home)) as coordinator:
+    with Child("tests.bench.tables", "--coordinate", str(home)) as coordinator:
         where = coordinator.ask()
         begun, before = time.monotonic(), coordinator.figures("figures")
         with (
             closing(AdminClient(Endpoint(str(where["address"]), Secret(str(where["token"]))))) as client,
             closing(sqlite3.connect(f"{(home / 'amoro.db').as_uri()}?mode=ro", uri=True)) as state,
         ):
-            enabled = {"table.self-optimizing.enabled": "true"}
-            client.AddCatalog(
-                pb.AddCatalogRequest(name="cat", properties={"type": "sql", **catalog.properties, **enabled})
-            )
-            while _evaluated(state) < count:
+            properties = {"type": "sql", **catalog.properties, "table.self-optimizing.enabled": "true"}
+            client.AddCatalog(pb.AddCatalogRequest(name="cat", properties=properties))
+            evaluated = "SELECT count(*) FROM table_runtime WHERE evaluated_at_ms IS NOT NULL"
+            while (done := state.execute(evaluated).fetchone()[0]) < count:
                 if time.monotonic() > begun + LIMIT_S:
-                    raise SystemExit(f"{_evaluated(state)} of {count} tables are evaluated after {LIMIT_S:g} s")
+                    raise SystemExit(f"{done} of {count} tables are evaluated after {LIMIT_S:g} s")
                 time.sleep(0.5)
             wall, after = time.monotonic() - begun, coordinator.figures("figures")
             told = {
@@ -95,8 +83,12 @@ def _measured(
             told["share of a core without a change"] = _share(coordinator, lambda: time.sleep(seconds))
             numbers = random.Random(1).sample(range(1, count), min(count - 1, changes))
             heads: dict[str, tuple[int, int]] = {}
-            send = partial(_send_event, client)
-            tell_of = partial(_send_some, send) if lose else send if events else lambda *_: None
+
+            def tell_of(number: int, name: str, metadata: Path) -> None:
+                times = {0: 0, 1: 2}.get(number % 20, 1) if given.lose else int(given.events)
+                for _ in range(times):
+                    _send_event(client, number, name, metadata)
+
             told["share of a core with changes"] = _share(
                 coordinator, lambda: heads.update(_change(lake, numbers, seconds, tell_of))
             )
@@ -108,22 +100,11 @@ def _measured(
     return {key: round(value, 3) for key, value in told.items()}
 
 
-def _evaluated(state: sqlite3.Connection) -> int:
-    (found,) = state.execute("SELECT count(*) FROM table_runtime WHERE evaluated_at_ms IS NOT NULL").fetchone()
-    return int(found)
-
-
 def _share(coordinator: Child, work: Callable[[], object]) -> float:
     """The coordinator's share of a core during the work."""
     before, begun = coordinator.figures("figures")["cpu s"], time.monotonic()
     work()
     return (coordinator.figures("figures")["cpu s"] - before) / (time.monotonic() - begun)
-
-
-def _send_some(send: Callable[[int, str, Path], None], number: int, name: str, metadata: Path) -> None:
-    """Lose one event in twenty, send one twice."""
-    for _ in range({0: 0, 1: 2}.get(number % 20, 1)):
-        send(number, name, metadata)
 
 
 def _send_event(client: AdminClient, number: int, name: str, metadata: Path) -> None:
@@ -166,17 +147,12 @@ def _new_head(before: Path) -> tuple[int, Path]:
     metadata = json.loads(before.read_bytes())
     head = next(one for one in metadata["snapshots"] if one["snapshot-id"] == metadata["current-snapshot-id"])
     moment, number = int(time.time() * 1000), metadata["last-sequence-number"] + 1
-    made = {
-        **head,
-        "snapshot-id": head["snapshot-id"] + 1,
-        "parent-snapshot-id": head["snapshot-id"],
-        "sequence-number": number,
-        "timestamp-ms": moment,
-    }
+    logged = {"snapshot-id": head["snapshot-id"] + 1, "timestamp-ms": moment}
+    made = {**head, **logged, "parent-snapshot-id": head["snapshot-id"], "sequence-number": number}
     metadata["snapshots"].append(made)
     metadata["refs"]["main"]["snapshot-id"] = metadata["current-snapshot-id"] = made["snapshot-id"]
     metadata.update({"last-updated-ms": moment, "last-sequence-number": number})
-    metadata.setdefault("snapshot-log", []).append({"snapshot-id": made["snapshot-id"], "timestamp-ms": moment})
+    metadata.setdefault("snapshot-log", []).append(logged)
     after = before.with_name("00002-bench.metadata.json")
     after.write_text(json.dumps(metadata))
     return made["snapshot-id"], after
@@ -190,13 +166,11 @@ def _delays(state: sqlite3.Connection, heads: dict[str, tuple[int, int]]) -> Ite
     )
     deadline = time.monotonic() + LIMIT_S
     for name, (snapshot_id, committed_ms) in heads.items():
-        seen, at_ms = state.execute(asked, (name,)).fetchone()
-        while seen != snapshot_id:
+        while (found := state.execute(asked, (name,)).fetchone())[0] != snapshot_id:
             if time.monotonic() > deadline:
                 raise SystemExit(f"the commit to {name} was not seen")
             time.sleep(0.2)
-            seen, at_ms = state.execute(asked, (name,)).fetchone()
-        yield (at_ms - committed_ms) / 1000
+        yield (found[1] - committed_ms) / 1000
 
 
 def _coordinate(home: Path) -> None:

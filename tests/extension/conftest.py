@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-from amoro_core.bootstrap.composition import CoordinatorHooks, Dependencies, Services, installed
+from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import groups
@@ -48,7 +49,6 @@ class World:
 
     def __init__(self, home: Path, more: Mapping[str, str] = MappingProxyType({})) -> None:
         """`more`: properties of the lake, beside and above those of a catalog of journals."""
-        self.heartbeat = SETTINGS.heartbeat_timeout / 6
         self.home, self.place = home, home / "lake" / "db" / "log"
         (self.place / "log").mkdir(parents=True)
         (self.place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
@@ -57,27 +57,19 @@ class World:
         self._open()
 
     def _open(self) -> None:
-        self.due: list[str] = []
         self.store = open_store(self.home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
-        around = CoordinatorHooks(
-            lambda: "here:1", lambda: "here:1", lambda process_id, catalog: self.due.append(process_id)
-        )
-        found = installed(self.home, [self.lake])
-        parts = Dependencies(
-            found.formats, found.containers, found.policies, found.catalogs, found.actions, clock=lambda: NOW
-        )
+        around = CoordinatorHooks(lambda: "here:1", lambda: "here:1", lambda process_id, catalog: None)
+        parts = replace(installed(self.home, [self.lake]), clock=lambda: NOW, background=lambda work: work())
         self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
         self.services.optimizing.recover()
-        registered = self.services.optimizers.register(
-            group="default",
-            threads=1,
-            memory_bytes=1,
-            labels={},
-            heartbeat_interval=self.heartbeat,
-            kinds=installed_kinds().names,
-        )
-        self.optimizer_id = registered.optimizer.optimizer_id
+        self.optimizer_id = self.optimizer(kinds=installed_kinds().names)
+
+    def optimizer(self, **more: object) -> str:
+        """Register an optimizer of one thread."""
+        usual = {"group": "default", "threads": 1, "memory_bytes": 1, "labels": {}}
+        registered = self.services.optimizers.register(heartbeat_interval=timedelta(seconds=10), **usual, **more)
+        return registered.optimizer.optimizer_id
 
     def restart(self) -> None:
         """As after a kill: nothing of memory is left, and whoever worked is gone."""

@@ -6,21 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CatalogMisconfigured, CommitUnknown, TableRefused
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
-from amoro_core.model.processes import CatalogConfig, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
-from tests.extension.conftest import ENTRY_POINTS, LARGE, SMALL, TABLE, World, install
-from tests.extension.journal import JournalFormat, JournalTable
-
-PATCHED = ("services.maintenance", "services.committing", "services.task_lifecycle")
+from tests.extension.conftest import LARGE, SMALL, TABLE, World
+from tests.extension.journal import JournalTable
 
 
 class Killed(BaseException):
@@ -38,72 +35,22 @@ def dying_at(point: str) -> Iterator[list[str]]:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for module in PATCHED:
-            patch.setattr(f"amoro_core.{module}.failpoint", reach)
+        for module in ("maintenance", "committing", "task_lifecycle"):
+            patch.setattr(f"amoro_core.services.{module}.failpoint", reach)
         yield reached
-
-
-class LossyJournal(JournalTable):
-    """A journal whose next appends lose the record, or the answer to it."""
-
-    losses: ClassVar[list[str]] = []
-
-    def send(self, payload: bytes) -> None:
-        lost = self.losses.pop(0) if self.losses else ""
-        if lost != "record":
-            super().send(payload)
-        if lost:
-            raise CommitUnknown("the disk went away")
-
-
-class LossyFormat(JournalFormat):
-    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> LossyJournal:
-        return LossyJournal(identifier, super().load(catalog, identifier).place)
-
-
-@pytest.fixture
-def lossy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    """A world whose journals lose what LossyJournal says."""
-    named = "tests.extension.test_extension:LossyFormat"
-    install(tmp_path / "site", ENTRY_POINTS.replace("tests.extension.journal:JournalFormat", named))
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    made = World(tmp_path / "home")
-    yield made
-    LossyJournal.losses = []
-    made.store.close()
-
-
-@contextmanager
-def without(site: Path) -> Iterator[None]:
-    """The package is not installed meanwhile."""
-    place = sys.path.index(str(site))
-    del sys.path[place]
-    try:
-        yield
-    finally:
-        sys.path.insert(place, str(site))
-
-
-def runtime(world: World) -> TableRuntime:
-    return world.services.tables.ensure(TABLE)
 
 
 def counted_once(world: World, *counts: int) -> None:
     """Every file is counted, right and once, by a process each of which ended well."""
     assert [sorted(tally.values()) for tally in world.tallies()] == [sorted(counts)]
-    assert [one.status for one in world.processes() if one.status is not ProcessStatus.CLOSED] == [
-        ProcessStatus.SUCCESS
-    ]
+    assert [one.status for one in world.processes() if one.status is not ProcessStatus.CLOSED] == ["success"]
     assert world.look() == []
 
 
 def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) -> None:
     world.append(a=LARGE, b=LARGE, c=SMALL)
     [process_id] = world.look()
-    stranger = world.services.optimizers.register(
-        group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=world.heartbeat
-    ).optimizer.optimizer_id
-    assert world.services.optimizing.poll(stranger, "default", [1]) == []
+    assert world.services.optimizing.poll(world.optimizer(), "default", [1]) == []  # it does not know the kind
     tasks = world.services.optimizing.find_process(process_id).tasks
     assert [(task.kind, task.input_bytes, task.status) for task in tasks] == [
         ("tally", len(LARGE), TaskStatus.PLANNED)
@@ -120,31 +67,28 @@ def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
     world.work()
     assert world.tallies() == []
     assert world.services.maintaining.preview(TABLE, "tally").plan is not None
-    world.services.maintaining.begin(runtime(world).table_id, "tally", trigger="request")
+    world.services.maintaining.begin(world.services.tables.ensure(TABLE).table_id, "tally", trigger="request")
     world.work()
     counted_once(world, 20)
 
 
-def test_it_is_listed_and_counted_as_all_processes_are(world: World) -> None:
+def test_it_is_listed_and_counted_as_all_processes_are_and_its_format_refused_for_optimizing_alone(
+    world: World,
+) -> None:
     world.append(a=SMALL)
     world.look()
     world.work()
+    counted_once(world, 1)
     assert [(one.type, one.receipt is not None) for one in world.processes()] == [("tally", True)]
     samples = {(one.name, one.labels): one.value for one in world.services.meters.samples()}
     ended = {name: value for (name, labels), value in samples.items() if {"tally", "success"} <= set(labels)}
     assert ended == {"amoro_processes_total": 1.0, "amoro_maintenance_processes_total": 1.0}
 
-
-def test_its_format_is_refused_for_optimizing_and_for_that_alone(world: World) -> None:
-    world.append(a=SMALL)
-    world.look()
-    world.work()
-    found = runtime(world)
+    found = world.services.tables.ensure(TABLE)
     assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "format", "journal")
     assert "lake.db.log has the format journal, which lacks what optimizing needs: read, rewrite" in found.status_reason
     with pytest.raises(TableRefused, match="lacks what auto-create-tags needs: maintain, read"):
         world.services.maintaining.begin(found.table_id, "auto-create-tags", trigger="request")
-    counted_once(world, 1)
 
 
 def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(world: World) -> None:
@@ -154,12 +98,19 @@ def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(wor
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: bool) -> None:
-    world = lossy
+def test_an_unknown_commit_is_traced_and_applied_once(world: World, arrives: bool) -> None:
+    send = JournalTable.send
+
+    def lose(journal: JournalTable, payload: bytes) -> None:
+        if arrives:
+            send(journal, payload)
+        raise CommitUnknown("the disk went away")
+
     world.append(a=SMALL)
     [process_id] = world.look()
-    LossyJournal.losses = ["answer" if arrives else "record"]
-    assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JournalTable, "send", lose)
+        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.restart()
     assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
     counted_once(world, 1)
@@ -169,7 +120,8 @@ def test_an_unknown_commit_is_traced_and_applied_once(lossy: World, arrives: boo
 def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_on(world: World, content: str) -> None:
     world.append(a=content)
     [process_id] = world.look()
-    with without(world.home.parent / "site"):
+    with pytest.MonkeyPatch.context() as patch:  # it is not installed meanwhile
+        patch.setattr(sys, "path", [place for place in sys.path if place != str(world.home.parent / "site")])
         world.restart()
         [before] = world.processes()
         with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):

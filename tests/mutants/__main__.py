@@ -53,10 +53,10 @@ def main() -> None:
     given = parser.parse_args()
     part = PARTS[given.part]
     if part.only_mutate:
-        configuration.config().source_paths = [Path(one) for one in part.sources]
-        configuration.config().resolved_mutated_source_paths = [(WORK / one).absolute() for one in part.sources]
-        configuration.config().only_mutate = list(part.only_mutate)
-        configuration.config().pytest_add_cli_args_test_selection = list(part.tests)
+        config = configuration.config()
+        config.source_paths = [Path(one) for one in part.sources]
+        config.resolved_mutated_source_paths = [(WORK / one).absolute() for one in part.sources]
+        config.only_mutate, config.pytest_add_cli_args_test_selection = list(part.only_mutate), list(part.tests)
     run = _run(given)
     text = render(run, read_meanings(MEANINGS.read_text()), "make mutants", part)
     if given.module:
@@ -80,15 +80,10 @@ def _run(given: argparse.Namespace) -> Run:
     known = _statuses()
     mutants = tuple(_mutant(name, *known[name]) for name in chosen)
     made = {module: len(some) for module, some in names.items()}
-    return Run(given.seed, _spent(started), given.again, made, mutants)
-
-
-def _spent(started: float) -> float:
-    """Minutes, those of the runs that this one goes on with included."""
-    kept = WORK / "minutes"
+    kept = WORK / "minutes"  # of the runs that this one goes on with
     minutes = (time.monotonic() - started) / 60 + (float(kept.read_text()) if kept.exists() else 0)
     kept.write_text(str(minutes))
-    return minutes
+    return Run(given.seed, minutes, given.again, made, mutants)
 
 
 def _make_mutants(ending: str) -> dict[str, list[str]]:
@@ -142,11 +137,9 @@ def _seconds_of_a_few(name: str) -> float:
 
 
 def _made() -> list[SourceFileMutationData]:
-    found = []
-    for path in walk_mutatable_files():
-        data = SourceFileMutationData(path=path)
+    found = [SourceFileMutationData(path=path) for path in walk_mutatable_files()]
+    for data in found:
         data.load()
-        found.append(data)
     return found
 
 

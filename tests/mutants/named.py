@@ -18,7 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "mutants-by-name.md"
-_COPIED = ("amoro_core", "amoro_optimizer", "amoro_cli", "tests", "proto", "pyproject.toml")
 _TESTS_FAILED = 1  # pytest's exit code; others mean that the tests could not run
 
 _HEAD = """# Named mutants
@@ -59,12 +58,9 @@ def main() -> None:
     tried = [one for one in read_named() if wanted in one.name]
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory)
-        for name in _COPIED:
-            source = ROOT / name
-            if source.is_dir():
-                shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(source, copy / name)
+        for name in ("amoro_core", "amoro_optimizer", "amoro_cli", "tests", "proto"):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "pyproject.toml", copy)
         every = sorted({test for one in tried for test in one.tests})
         if (code := _tested(copy, every)) != 0:
             sys.exit(f"the tests end with {code} without any mistake")
@@ -80,10 +76,8 @@ def _is_killed(copy: Path, one: Named) -> bool:
     path = copy / one.file
     before = path.read_text()
     path.write_text(before.replace(one.was, one.becomes))
-    try:
-        code = _tested(copy, one.tests)
-    finally:
-        path.write_text(before)
+    code = _tested(copy, one.tests)
+    path.write_text(before)
     if code not in (0, _TESTS_FAILED):
         sys.exit(f"{one.name}: the tests end with {code}")
     return code == _TESTS_FAILED

@@ -22,7 +22,6 @@ from tests.prove.proof import Proof, Run, load, render, save
 ROOT = Path(__file__).parents[2]
 STATE, PAGE = ROOT / "docs" / "proof.json", ROOT / "docs" / "proof.md"
 LOGS = ROOT / "build" / "prove"
-LIBRARIES = ("pyiceberg", "pyarrow", "grpcio", "hypothesis")
 #: A batch is taken for hanging after so many times what it usually takes, and after five minutes at the earliest.
 PATIENCE, LEAST_PATIENCE_S = 10, 300
 
@@ -58,8 +57,7 @@ def _split(named: str) -> tuple[str, int]:
 
 def _run(kind: str, seed: int, result: Path) -> int:
     """Run a batch in this process; write what it counted, and how it failed, to the file."""
-    totals: Counter[str] = Counter()
-    mismatch = ""
+    totals, mismatch = Counter[str](), ""
     try:
         KINDS[kind].run(seed, totals)
     except Exception as error:
@@ -71,7 +69,9 @@ def _run(kind: str, seed: int, result: Path) -> int:
 
 def _prove(budget_s: float, only: Collection[str]) -> int:
     """Run batches of these kinds while one fits into the time that is left."""
-    until, commit, versions = time.monotonic() + budget_s, _code(), _libraries()
+    until, commit = time.monotonic() + budget_s, _code()
+    named = (f"{name} {version(name)}" for name in ("pyiceberg", "pyarrow", "grpcio", "hypothesis"))
+    versions = ", ".join((f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}", *named))
     while (kind := _next_kind(load(STATE), only, until - time.monotonic())) is not None:
         seed, began = load(STATE).next_seed(kind), time.monotonic()
         totals, mismatch = _batch(kind, seed)
@@ -89,8 +89,7 @@ def _next_kind(proof: Proof, only: Collection[str], left_s: float) -> str | None
     """The kind that has had the least time, of those that have not reached their targets first; None if none fits."""
 
     def has_reached(name: str) -> bool:
-        totals = proof.totals(name)
-        return all(totals[what] >= target for what, target in KINDS[name].targets.items())
+        return all(proof.totals(name)[what] >= target for what, target in KINDS[name].targets.items())
 
     def usual_s(name: str) -> float:
         batches = proof.batches(name)
@@ -158,11 +157,6 @@ def _code() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit + ("+" if changed else "")
-
-
-def _libraries() -> str:
-    named = (f"{name} {version(name)}" for name in LIBRARIES)
-    return ", ".join((f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}", *named))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import pytest
 from amoro_core.iceberg.catalog.catalogs import close_catalogs
 from amoro_core.model.principals import Role
 from amoro_core.store.database import Store
-from tests.acceptance.processes import ROOT, address_of, install
+from tests.acceptance.processes import ROOT, install
 from tests.browser.chromium import Seat, started
 from tests.browser.pages import STATES, VIEWS, looks, paths_in
 from tests.dashboard import states
@@ -398,8 +398,7 @@ def _spark_clustering(seed: int, totals: Counter[str]) -> None:
 def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str, str], totals: Counter[str]) -> None:
     """Optimize a large table of that name on a cluster, parts of which are killed; count what was done."""
     from tests.spark_backend.cluster import start_cluster
-    from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once
-    from tests.spark_backend.spark import spark_optimizer
+    from tests.spark_backend.losses import large_table, lose_everything_once
 
     # On a disk: it is several times the table's size.
     with tempfile.TemporaryDirectory(prefix="amoro-cluster-", ignore_cleanup_errors=True) as made:
@@ -407,10 +406,8 @@ def _optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str,
         cluster = start_cluster(directory, workers=2, cores=2)
         installation = install(directory)
         try:
-            address = address_of(installation.up())
             table = large_table(installation, name, megabytes=1050, level=15, more=properties)
-            optimizer = spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
-            totals.update(lose_everything_once(installation, address, cluster, optimizer, table, asked))
+            totals.update(lose_everything_once(installation, cluster, table, asked))
         finally:
             installation.close()
             cluster.close()

@@ -113,11 +113,8 @@ def load(path: Path) -> Proof:
     if not path.exists():
         return Proof()
     held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Proof(
-        tuple(Run(**one) for one in held["runs"]),
-        held["next_seeds"],
-        tuple(Mismatch(**one) for one in held["mismatches"]),
-    )
+    runs, mismatches = (Run(**one) for one in held["runs"]), (Mismatch(**one) for one in held["mismatches"])
+    return Proof(tuple(runs), held["next_seeds"], tuple(mismatches))
 
 
 def save(proof: Proof, path: Path) -> None:
@@ -132,8 +129,7 @@ def save(proof: Proof, path: Path) -> None:
     }
     fresh = path.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as file:
-        json.dump(held, file, indent=1)
-        file.write("\n")
+        file.write(json.dumps(held, indent=1) + "\n")
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
@@ -159,42 +155,32 @@ def _summary(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
         found = [one for one in proof.mismatches if one.kind == name]
         for what, target in kind.targets.items():
             rate = f"{totals[what] / seconds * 60:,.1f}" if seconds else "–"
-            done, total = totals[what], f"{totals[what]:,}"
-            rows.append(
-                (name, f"{what}: {total}", f"{target:,}{' ✓' if done >= target else ''}", rate, str(len(found)))
-            )
+            reached = " ✓" if totals[what] >= target else ""
+            rows.append((name, f"{what}: {totals[what]:,}", f"{target:,}{reached}", rate, str(len(found))))
     yield from _table(("Kind", "Done", "Target", "Per minute", "Mismatches"), rows)
 
 
 def _mismatches(proof: Proof) -> Iterator[str]:
+    """Each with the command that runs the failed batch again."""
     yield "\n## Mismatches\n"
     if not proof.mismatches:
         yield "None."
         return
     yield f"{len(proof.mismatches)}, of which {len(proof.open)} open. Fixed ones stay listed.\n"
     for one in proof.mismatches:
-        yield f"- `{replay(one)}` at `{one.commit}`: {_line(one.what)} — **{one.mended or 'open'}**"
-
-
-def replay(one: Mismatch) -> str:
-    """The command that runs the failed batch again."""
-    return f"python -m tests.prove --replay {one.kind}:{one.seed}"
+        replay = f"python -m tests.prove --replay {one.kind}:{one.seed}"
+        yield f"- `{replay}` at `{one.commit}`: {_line(one.what)} — **{one.mended or 'open'}**"
 
 
 def _details(proof: Proof, kinds: Mapping[str, Kind]) -> Iterator[str]:
     for name, kind in kinds.items():
         totals = proof.totals(name)
         yield f"\n## {name.capitalize()}\n\n{kind.what}\n"
-        yield (
-            "The same seed repeats the batch exactly."
-            if kind.replays
-            else "The same seed repeats the choices; timing may differ."
-        )
+        repeats = "the batch exactly." if kind.replays else "the choices; timing may differ."
+        yield f"The same seed repeats {repeats}"
         yield f"{proof.batches(name)} batches in {proof.seconds(name) / 60:,.1f} minutes.\n"
-        yield from _table(
-            ("Count of", "Number"),
-            [(what, f"{count:,}") for what, count in sorted(totals.items()) if CROSS not in what],
-        )
+        counts = [(what, f"{count:,}") for what, count in sorted(totals.items()) if CROSS not in what]
+        yield from _table(("Count of", "Number"), counts)
         yield from _crosses(totals)
 
 
@@ -214,10 +200,8 @@ def _runs(proof: Proof) -> Iterator[str]:
     by_code: Counter[tuple[str, str]] = Counter()
     for one in proof.runs:
         by_code[one.commit, one.versions] += round(one.seconds)
-    yield from _table(
-        ("Code", "Libraries", "Minutes"),
-        [(f"`{commit}`", versions, f"{seconds / 60:,.1f}") for (commit, versions), seconds in sorted(by_code.items())],
-    )
+    rows = [(f"`{commit}`", versions, f"{s / 60:,.1f}") for (commit, versions), s in sorted(by_code.items())]
+    yield from _table(("Code", "Libraries", "Minutes"), rows)
     yield ""
 
 

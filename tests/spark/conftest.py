@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from amoro_optimizer.execution import Backend
 from amoro_optimizer.work_kinds import InProcess
 
 from .optimizing import Services, services_on
-from .session import SharedCatalog, application, close_application, in_utc, missing_parts, require, shared_catalog
+from .session import SharedCatalog, application, close_application, missing_parts, require, shared_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +26,12 @@ NAMES = (f"shared{number}" for number in itertools.count(1))
 
 @pytest.fixture(scope="package", autouse=True)
 def _utc() -> Iterator[None]:
-    with in_utc():
+    """Spark gives times with a zone as local ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
         yield
+    time.tzset()
 
 
 @pytest.fixture(scope="session")

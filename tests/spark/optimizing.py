@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from amoro_core.model.clustering import CLUSTER, ClusterOptions
 from amoro_core.model.processes import ProcessStatus, Receipt
@@ -18,19 +19,10 @@ from tests.services.world import World
 
 from .matching import assert_deletes_match_as_in_java
 from .session import SharedCatalog
-from .tables import Rows, file_counts, spark_rows
+from .tables import Rows, frozen
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
-
-
-class JavaSnapshot(NamedTuple):
-    """A snapshot as Iceberg's metadata table lists it."""
-
-    snapshot_id: int
-    parent_id: int | None
-    operation: str
-    summary: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +45,25 @@ class Services:
         return self.spark.sql(statement).collect()
 
     def rows(self, snapshot_id: int | None = None) -> Rows:
-        """The rows of the head, or of one snapshot, as Spark reads them."""
-        return spark_rows(self.spark, self.table, snapshot_id)
+        """The rows of the head, or of one snapshot, in the order of the columns, as Spark reads them."""
+        version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+        return Counter(tuple(map(frozen, row)) for row in self.sql(f"SELECT * FROM {self.table}{version}"))
 
-    def counts(self) -> dict[tuple[int, int], int]:
-        """How many live files of each content and spec id there are."""
-        return file_counts(self.spark, self.table)
+    def counts(self) -> Counter[tuple[int, int]]:
+        """How many live files of each content and spec id the head has, from Iceberg's metadata table."""
+        return Counter(map(tuple, self.sql(f"SELECT content, spec_id FROM {self.table}.files")))
+
+    def formats(self) -> set[tuple[int, str]]:
+        """Content and format of the live files."""
+        return set(map(tuple, self.sql(f"SELECT DISTINCT content, lower(file_format) FROM {self.table}.files")))
 
     def paths(self) -> set[str]:
         """The live data files."""
         return {one.file_path for one in self.sql(f"SELECT file_path FROM {self.table}.data_files")}
 
-    def snapshots(self) -> list[JavaSnapshot]:
-        """The table's snapshots, oldest first."""
-        listed = self.sql(f"SELECT * FROM {self.table}.snapshots ORDER BY committed_at")
-        return [JavaSnapshot(one.snapshot_id, one.parent_id, one.operation, dict(one.summary)) for one in listed]
+    def snapshots(self) -> list[Row]:
+        """The table's snapshots as Iceberg's metadata table lists them, oldest first."""
+        return self.sql(f"SELECT * FROM {self.table}.snapshots ORDER BY committed_at")
 
     def require(self, rows: Rows, files: dict[tuple[int, int], int] | None = None) -> None:
         """Fail unless Spark reads these rows, Java plans the deletes that we do, and these are the live files."""

@@ -31,29 +31,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import (
-    BucketTransform,
-    DayTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    TruncateTransform,
-    VoidTransform,
-)
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record, TableVersion
-from pyiceberg.types import (
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestamptzType,
-    UUIDType,
-)
+from pyiceberg.types import LongType, NestedField, PrimitiveType, StructType
 
 from tests.engine.files import POSITION_SCHEMA
 from tests.engine.manifests import DataManifestV1, DataManifestV2, DeleteManifestV2, DeleteManifestV3
@@ -62,41 +42,31 @@ ENTRIES_OF: TableVersion = 3  # the one format whose entries have all fields in 
 PATH_ID = POSITION_SCHEMA.fields[0].field_id
 #: As it was when the files were written. Column 7 was dropped since, column 6 promoted.
 OLD_SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=True),
-    NestedField(2, "part", StringType(), required=False),
-    NestedField(3, "day", DateType(), required=False),
-    NestedField(4, "at", TimestamptzType(), required=False),
-    NestedField(5, "value", StringType(), required=False),
-    NestedField(6, "number", IntegerType(), required=False),
-    NestedField(7, "gone", StringType(), required=False),
-    NestedField(8, "price", DecimalType(10, 2), required=False),
-    NestedField(9, "ratio", DoubleType(), required=False),
-    NestedField(10, "uid", UUIDType(), required=False),
-    NestedField(11, "box", StructType(NestedField(12, "inner", LongType(), required=True)), required=False),
+    NestedField(1, "id", "long", required=True),
+    NestedField(2, "part", "string", required=False),
+    NestedField(3, "day", "date", required=False),
+    NestedField(4, "at", "timestamptz", required=False),
+    NestedField(5, "value", "string", required=False),
+    NestedField(6, "number", "int", required=False),
+    NestedField(7, "gone", "string", required=False),
+    NestedField(8, "price", "decimal(10, 2)", required=False),
+    NestedField(9, "ratio", "double", required=False),
+    NestedField(10, "uid", "uuid", required=False),
+    NestedField(11, "box", StructType(NestedField(12, "inner", "long", required=True)), required=False),
     schema_id=0,
 )
 SCHEMA = Schema(
     *(one for one in OLD_SCHEMA.fields if one.field_id not in (6, 7)),
-    NestedField(6, "number", LongType(), required=False),
+    NestedField(6, "number", "long", required=False),
     schema_id=1,
 )
 KEYS = ((1,), (5,), (1, 5), (6,), (3, 6), (9,), (10,), (1, 10), (12,), (8, 12))
 MEASURED = (*range(1, 11), 12)  # columns with counts and bounds
-TRANSFORMS: tuple[tuple[int, Transform[Any, Any]], ...] = (
-    (2, IdentityTransform()),
-    (1, BucketTransform(3)),
-    (5, TruncateTransform(2)),
-    (8, TruncateTransform(100)),
-    (3, DayTransform()),
-    (4, MonthTransform()),
-    (6, BucketTransform(2)),
-    (7, IdentityTransform()),
-    (9, IdentityTransform()),
-    (2, VoidTransform()),
-    (7, VoidTransform()),
+#: Of a partition field: the column and the transform.
+TRANSFORMS = (
+    *((2, "identity"), (1, "bucket[3]"), (5, "truncate[2]"), (8, "truncate[100]"), (3, "day"), (4, "month")),
+    *((6, "bucket[2]"), (7, "identity"), (9, "identity"), (2, "void"), (7, "void")),
 )
-#: Java reads no table whose current spec partitions by a column that is gone.
-OF_DROPPED = (TRANSFORMS[7],)
 #: Values of columns and of partition fields, by type.
 VALUES: dict[str, tuple[Any, ...]] = {
     "string": ("a", "b", "ü"),
@@ -154,10 +124,14 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
     making = _Making(chance, location, io, version, _specs(chance), chance.randint(1, 2) if kind == "upgraded" else 0)
     commits = chance.randint(3, 6)
     for number in range(1, commits + 1):
+        # Data, deletes or both of one commit, in manifests of their own for each spec.
         if version == 1 or number <= making.first_number:
             _add_data(making, 0)
-        else:
-            _add_commit(making, number)
+            continue
+        if chance.random() < 0.85:
+            _add_data(making, number)
+        if chance.random() < 0.8:
+            _add_deletes(making, number)
     last_number = 0 if version == 1 else commits
     list_path = f"{location}/metadata/snap-1.avro"
     # Upgraded tables keep their lists and manifests.
@@ -178,10 +152,10 @@ def _specs(chance: random.Random) -> list[PartitionSpec]:
         count = chance.choice((0, 1, 1, 2))
         chosen = chance.sample(range(len(TRANSFORMS)), count)
         if spec_id == last:
-            chosen = [at for at in chosen if TRANSFORMS[at] not in OF_DROPPED]
-        fields = (
-            PartitionField(TRANSFORMS[at][0], 1000 + at, TRANSFORMS[at][1], f"field{at}") for at in sorted(chosen)
-        )
+            # Java reads no table whose current spec partitions by a column that is gone.
+            chosen = [at for at in chosen if at != 7]
+        named = ((at, *TRANSFORMS[at]) for at in sorted(chosen))
+        fields = (PartitionField(source, 1000 + at, transform, f"field{at}") for at, source, transform in named)
         specs.append(PartitionSpec(*fields, spec_id=spec_id))
     return specs
 
@@ -222,14 +196,6 @@ def _metadata(making: _Making, last_number: int, list_path: str) -> dict[str, An
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------
-
-
-def _add_commit(making: _Making, number: int) -> None:
-    """Data, deletes or both of one commit, in manifests of their own for each spec."""
-    if making.chance.random() < 0.85:
-        _add_data(making, number)
-    if making.chance.random() < 0.8:
-        _add_deletes(making, number)
 
 
 def _add_data(making: _Making, number: int) -> None:
@@ -364,21 +330,14 @@ class _AllFields(ManifestWriter):
 def _with_referenced_file(entry_field: NestedField) -> NestedField:
     if not isinstance(entry_field.field_type, StructType):
         return entry_field
-    referenced = NestedField(143, "referenced_data_file", StringType(), required=False)
-    kind = StructType(*entry_field.field_type.fields, referenced)
-    return NestedField(entry_field.field_id, entry_field.name, kind, required=True)
+    referenced = NestedField(143, "referenced_data_file", "string", required=False)
+    return entry_field.model_copy(update={"field_type": StructType(*entry_field.field_type.fields, referenced)})
 
 
-class _OldDataManifest(_AllFields, DataManifestV1):
-    """A manifest of data files of format 1, which has no sequence numbers."""
-
-
-class _DataManifest(_AllFields, DataManifestV2):
-    """A manifest of data files of format 2."""
-
-
-class _DeleteManifest(_AllFields, DeleteManifestV2):
-    """A manifest of delete files."""
+# Format 1 has no sequence numbers.
+_OldDataManifest, _DataManifest, _DeleteManifest = (
+    type(kind.__name__, (_AllFields, kind), {}) for kind in (DataManifestV1, DataManifestV2, DeleteManifestV2)
+)
 
 
 def _file(path: str, place: _Place, content: DataFileContent, metrics: dict[str, Any], **more: Any) -> DataFile:
@@ -401,15 +360,10 @@ def _entry(making: _Making, file: DataFile, number: int) -> ManifestEntry:
     chance = making.chance
     earliest = making.first_number + 1 if file.content != DataFileContent.DATA else 0
     older = chance.randint(min(earliest, number), number)
-    status, given = ManifestEntryStatus.ADDED, None
-    match chance.random() if number else 1.0:
-        case luck if luck < 0.12:
-            status, given = ManifestEntryStatus.EXISTING, older
-        case luck if luck < 0.2:
-            status, given = ManifestEntryStatus.DELETED, older
-        case luck if luck < 0.4:
-            given = older  # as a rewrite states it
-    return _entry_of(file, status, number, given)
+    luck, status = chance.random() if number else 1.0, ManifestEntryStatus.ADDED
+    if luck < 0.2:
+        status = ManifestEntryStatus.EXISTING if luck < 0.12 else ManifestEntryStatus.DELETED
+    return _entry_of(file, status, number, older if luck < 0.4 else None)  # a rewrite states that of a new one
 
 
 def _entry_of(file: DataFile, status: ManifestEntryStatus, snapshot_id: int, number: int | None) -> ManifestEntry:

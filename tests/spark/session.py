@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,7 +40,6 @@ JARS = ROOT / "build" / "jars"
 FORMAT_JARS = ROOT / "build" / "format-jars"
 #: For Spark 3.5.
 HUDI_JAR = FORMAT_JARS / "hudi-spark3.5-bundle_2.12-1.2.0.jar"
-EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 #: Two cores. Spark runs again what is lost, and gives a task up that was lost for the third time.
 FAILURES = 3
 MASTER = f"local[2,{FAILURES}]"
@@ -85,9 +84,21 @@ class Application:
     def context(self) -> SparkContext:
         """Started as an optimizer starts it; it writes nothing outside the scratch directory."""
         # pyspark is not part of every installation.
+        import pyspark
+
         from amoro_optimizer.backends.spark.shuffle import open_context
 
-        with _environment(self.scratch):
+        # The JVM and Python's workers get it at their start; other processes do not.
+        environment = {
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.scratch),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(pyspark.__file__).parents[1]))),
+            "TZ": "UTC",
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            for key, value in environment.items():
+                patch.setenv(key, value)
             context = open_context(MASTER, _settings(self.scratch))
         # PySpark cancels jobs by it; all other tests of this process count on Python's own.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,7 +116,7 @@ class Application:
         """An optimizer's backend in this application."""
         from amoro_optimizer.backends.spark.driver import SparkBackend
 
-        return SparkBackend(self.context, engines_of(hudi_jars())[1])
+        return SparkBackend(self.context, engines()[1])
 
     def close(self) -> None:
         if "backend" in vars(self):
@@ -136,40 +147,6 @@ def start_session(scratch: Path) -> SparkSession:
     return Application(scratch).session
 
 
-@contextmanager
-def in_utc() -> Iterator[None]:
-    """For the time of the block: Spark gives times with a zone as local ones."""
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = "UTC"
-    time.tzset()
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["TZ"]
-        else:
-            os.environ["TZ"] = before
-        time.tzset()
-
-
-@contextmanager
-def _environment(scratch: Path) -> Iterator[None]:
-    """What the JVM and Python's workers get of it at their start; other processes do not."""
-    import pyspark
-
-    given = {
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_DIRS": str(scratch),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(Path(pyspark.__file__).parents[1]))),
-        "TZ": "UTC",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in given.items():
-            patch.setenv(key, value)
-        yield
-
-
 def _settings(scratch: Path) -> Mapping[str, str]:
     import pyspark
 
@@ -193,30 +170,42 @@ def _settings(scratch: Path) -> Mapping[str, str]:
     if pyspark.__version__.startswith("4.0."):  # Iceberg's runtime is of that series
         # Not spark.jars: DriverManager finds SQLite's driver only in the application's own class loader.
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar")))
-        settings["spark.sql.extensions"] = EXTENSIONS
-    elif jars := hudi_jars():
-        settings |= {
-            **engines_of(jars)[0],
-            "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-        }
+        settings["spark.sql.extensions"] = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    elif of_hudi := engines()[0]:
+        settings |= of_hudi
+        settings["spark.sql.extensions"] = "org.apache.spark.sql.hudi.HoodieSparkSessionExtension"
         settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.hudi.catalog.HoodieCatalog"
     return settings
 
 
-def hudi_jars() -> list[str]:
-    """Hudi's jar, where the PySpark of the tests is of its series and it was fetched."""
-    import pyspark
-
-    return [str(HUDI_JAR)] if pyspark.__version__.startswith("3.5.") and HUDI_JAR.exists() else []
-
-
-def engines_of(jars: list[str]) -> tuple[dict[str, str], list[Jar]]:
-    """What an optimizer makes of these jars."""
+def engines() -> tuple[dict[str, str], list[Jar]]:
+    """What an optimizer makes of Hudi's jar, where the PySpark of the tests is of its series and it was fetched."""
     import pyspark
 
     from amoro_optimizer.backends.spark.procedures import settings_for
 
-    return settings_for(jars, pyspark.__version__)
+    is_there = pyspark.__version__.startswith("3.5.") and HUDI_JAR.exists()
+    return settings_for([str(HUDI_JAR)] if is_there else [], pyspark.__version__)
+
+
+@contextmanager
+def conversation(log: Path, *command: object) -> Iterator[Callable[[str], str]]:
+    """A program that answers each line with a line, for the time of the block; its errors go to the log."""
+    pipe = subprocess.PIPE
+    with (
+        log.open("w") as errors,
+        subprocess.Popen([*map(str, command)], stdin=pipe, stdout=pipe, stderr=errors, text=True, cwd=ROOT) as process,
+    ):
+
+        def ask(line: str) -> str:
+            """The answer; without a line, what it says by itself."""
+            assert process.stdin is not None
+            assert process.stdout is not None
+            if line:
+                print(line, file=process.stdin, flush=True)
+            return process.stdout.readline().strip()
+
+        yield ask
 
 
 def jobs_of(context: SparkContext, group: str) -> list[Any]:
@@ -279,6 +268,18 @@ def served_catalog(spark: SparkSession, root: Path, name: str, server: str) -> I
         catalog.create_namespace_if_not_exists("db")
         set_in_spark(spark, name, {"type": "rest", "uri": server})
         yield SharedCatalog(name, spark, catalog, CatalogConfig(name, tuple(properties.items())), root)
+
+
+@contextmanager
+def set_for_now(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """The settings of the session for the time of the block."""
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
 
 
 def set_in_spark(spark: SparkSession, name: str, settings: dict[str, str]) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from .java import evolved, java_upsert, load_java_table
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 Rows = Counter[tuple[Hashable, ...]]
-
-
-def spark_rows(spark: SparkSession, table: str, snapshot_id: int | None = None) -> Rows:
-    """The rows of the table, of its head or of one snapshot, in the order of the columns, as Spark reads them."""
-    version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-    rows = spark.sql(f"SELECT * FROM {table}{version}").collect()
-    return Counter(tuple(frozen(value) for value in row) for row in rows)
+T = TypeVar("T")
 
 
 def frozen(value: Any) -> Hashable:
@@ -50,6 +44,11 @@ def frozen(value: Any) -> Hashable:
     if not isinstance(value, Hashable):
         raise ValueError(f"no multiset for values of {type(value).__name__}")
     return value
+
+
+def without(rows: Mapping[int, T], keys: Collection[int]) -> dict[int, T]:
+    """The rows, by their keys, but for these keys."""
+    return {key: row for key, row in rows.items() if key not in keys}
 
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -104,18 +103,6 @@ AFTER = {
     "place": ", 'zip', CAST(10000 + id AS STRING)",
     "note": ", IF(id % 2 = 0, NULL, concat('note ', id)) AS note",
 }
-
-
-def file_counts(spark: SparkSession, table: str) -> Counter[tuple[int, int]]:
-    """How many live files of each content and spec id the head has, from Iceberg's metadata table."""
-    files = spark.sql(f"SELECT content, spec_id FROM {table}.files").collect()
-    return Counter((file.content, file.spec_id) for file in files)
-
-
-def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
-    """Content and format of the live files."""
-    files = spark.sql(f"SELECT DISTINCT content, file_format FROM {table}.files").collect()
-    return {(file.content, file.file_format.lower()) for file in files}
 
 
 def written_as(file_format: str) -> str:
@@ -197,10 +184,7 @@ def make_equality_table(spark: SparkSession, table: str, file_format: str = "par
     keys = [{"region": "north", "code": 6}, {"region": "south", "code": None}]
     again = {"id": 36, "region": "north", "code": 6, "note": "version 2 of 36"}
     java_upsert(spark, table, ["region", "code"], keys, [again])
-    sold = [
-        {"day": date(2024, 1, 1 + 10), "price": Decimal("2.5")},
-        {"day": date(2024, 2, 1 + 10), "price": Decimal("10.25")},
-    ]
+    sold = [{"day": date(2024, month, 11), "price": Decimal(price)} for month, price in ((1, "2.5"), (2, "10.25"))]
     java_upsert(spark, table, ["day", "price"], sold, [], spec_id=0)
     upsert(3, 30, 33, 57)
 

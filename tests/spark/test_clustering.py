@@ -13,10 +13,11 @@ from dataclasses import replace
 from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
+from pyspark.sql import SparkSession
 
 from amoro_cli.query_logs import scans_in_event_logs
 from amoro_core.model.clustering import ClusterOptions, LayoutKey
@@ -29,10 +30,6 @@ from tests.unit.cluster.test_order import CASES, MAKERS, array_of, batch_of, ord
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services
 from .tables import Rows, create, delete, insert
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 ORDERED_ROWS = 20_000
 #: Where each value is a call of Java's.

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 from pyiceberg.types import IntegerType
+from pyspark.sql import SparkSession
 
 from tests.acceptance.conftest import installed
 from tests.acceptance.processes import STEADY, address_of, free_port, wait_until
 
 from .java import load_java_table, read_by_java
-from .session import ROOT, require, set_in_spark
+from .session import ROOT, conversation, require, set_in_spark
 from .tables import MODES
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 DUCKDB = ROOT / "build" / "duckdb"
 EAGER = (
@@ -119,24 +116,17 @@ def _all_columns(table: Table, rows: Mapping[int, str]) -> pa.Table:
 
 
 @contextmanager
-def duckdb_on(address: str, token: str) -> Iterator[BySql]:
-    script = [sys.executable, str(Path(__file__).parent / "duckdb_driver.py"), str(DUCKDB), address, token]
-    with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def duckdb_on(log: Path, address: str, token: str) -> Iterator[BySql]:
+    driver = Path(__file__).with_name("duckdb_driver.py")
+    with conversation(log, sys.executable, driver, DUCKDB, address, token) as ask:
 
         def run(statement: str) -> list[Any]:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(json.dumps(statement) + "\n")
-            process.stdin.flush()
-            answer = json.loads(process.stdout.readline())
+            answer = json.loads(ask(json.dumps(statement)))
             if isinstance(answer, str):
                 raise RuntimeError(answer)
             return list(answer)
 
-        try:
-            yield BySql(run)
-        finally:
-            process.kill()
+        yield BySql(run)
 
 
 def spark_on(spark: SparkSession, address: str, token: str) -> BySql:
@@ -170,12 +160,6 @@ def play(engine: BySql | ByPyiceberg, place: int, turn: int) -> None:
         persist(engine.delete, table, first + 2)
 
 
-def wanted() -> dict[int, str]:
-    firsts = [1000 * turn + 100 * place for turn in range(ROUNDS) for place in range(len(NAMES))]
-    kept = {0: "new", 1: "merged", 3: "new", 7: "added"}
-    return {first + at: text for first in firsts for at, text in kept.items()}
-
-
 @pytest.mark.filterwarnings("ignore:Merge on read is not yet supported:UserWarning")  # pyiceberg copies files
 def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
     spark: SparkSession, tmp_path: Path
@@ -198,7 +182,7 @@ def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
         token = outcome.stdout.strip()
         with (
             closing(RestCatalog("lake", uri=address, warehouse="lake", token=token)) as catalog,
-            duckdb_on(address, token) as duckdb,
+            duckdb_on(tmp_path / "duckdb.log", address, token) as duckdb,
             ThreadPoolExecutor(len(NAMES)) as pool,
         ):
             engines = (spark_on(spark, address, token), ByPyiceberg(catalog), duckdb)
@@ -217,9 +201,12 @@ def test_engines_write_one_anothers_tables_while_an_optimizer_rewrites_them(
                     persist(engine.add_column, f"lake.db.{NAMES[at - 1]}", f"of_{NAMES[at]}")
                 for name, count in zip(NAMES, before, strict=True):
                     wait_until(lambda: sum(optimized(name)) > count, f"the table of {name} is optimized")  # noqa: B023
+            firsts = [1000 * turn + 100 * place for turn in range(ROUNDS) for place in range(len(NAMES))]
+            kept = {0: "new", 1: "merged", 3: "new", 7: "added"}
+            wanted = {first + at: text for first in firsts for at, text in kept.items()}
             for at, name in enumerate(NAMES):
                 table, added = f"lake.db.{name}", f"of_{NAMES[(at + 1) % len(NAMES)]}"
-                expected = {number: {"id": number, "v": text, added: None} for number, text in wanted().items()}
+                expected = {number: {"id": number, "v": text, added: None} for number, text in wanted.items()}
                 for engine in engines:
                     assert engine.rows(table) == expected
                 java = load_java_table(spark, table)

@@ -27,7 +27,7 @@ from tests.tiers import seeds
 
 from .java import load_java_table
 from .optimizing import Services
-from .session import SharedCatalog
+from .session import SharedCatalog, set_for_now
 from .tables import set_property
 
 
@@ -35,11 +35,10 @@ def ids(table: Table) -> list[int]:
     return [one.snapshot_id for one in table.refresh().metadata.snapshots]
 
 
-def selected(table: Table, **target: object) -> SnapshotSelection:
+def selected(table: Table) -> SnapshotSelection:
     history = history_of(table.refresh())
     config = parse_into(RetentionConfig, history.properties)
-    wanted = Target(**target)
-    return select(history.snapshots, history.refs, config, wanted, datetime.now(UTC))
+    return select(history.snapshots, history.refs, config, Target(), datetime.now(UTC))
 
 
 def files_of(table: Table) -> set[str]:
@@ -123,11 +122,10 @@ def test_after_our_expiry_spark_reads_what_is_left_and_walks_the_history(service
 
 def test_a_cherry_picked_file_stays_with_the_snapshot_that_picked_it(services: Services) -> None:
     """As TestExpireSnapshotsAction's testWithCherryPickTableSnapshot and testWithExpiringStagedThenCherrypick."""
-    table, name, conf = made(services, 1), services.table, services.spark.conf
+    table, name = made(services, 1), services.table
     set_property(services.spark, name, "write.wap.enabled", "true")
-    conf.set("spark.wap.id", "staged")
-    services.sql(f"INSERT INTO {name} VALUES (7, 'staged')")
-    conf.unset("spark.wap.id")
+    with set_for_now(services.spark, {"spark.wap.id": "staged"}):
+        services.sql(f"INSERT INTO {name} VALUES (7, 'staged')")
     staged = ids(table)[-1]
     services.sql(f"INSERT INTO {name} VALUES (8, 'between')")
     services.call("cherrypick_snapshot", f"snapshot_id => {staged}")

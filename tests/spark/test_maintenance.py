@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 
 from tests.iceberg import random_sweeps
 from tests.iceberg import test_orphans as orphans
-from tests.iceberg.orphan_tables import NOW, Site, make_site, place_of
+from tests.iceberg.orphan_tables import NOW, make_site, place_of
 
 from .java import JavaTable, java_upsert, load_java_table
 from .optimizing import Services
@@ -30,10 +31,6 @@ from .tables import (
     notes_without,
     set_property,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 PARTITIONS, APPENDS = 200, 3
 
@@ -151,36 +148,30 @@ def test_java_reads_the_same_rows_without_the_deletes_that_dangled(services: Ser
     assert services.rows() == notes_without(30, 15, 6, 26, 7)
 
 
-ORPHAN_TABLES = 24
 PROTECTED = {
     "Flink's manifest", "named by Flink's manifest", "used", "condemned", "active process", "ending process",
     "unreadable", "removed",
 }  # fmt: skip
 
 
-def java_orphans(spark: SparkSession, catalog: SharedCatalog, site: Site) -> set[str]:
-    """What Iceberg's Java runtime would delete below the table's location."""
-    before = (NOW - timedelta(days=2)).strftime("%Y-%m-%d %H:%M:%S.%f")
-    called = spark.sql(
-        f"CALL {catalog.name}.system.remove_orphan_files(table => '{'.'.join(site.table.name())}', "
-        f"older_than => TIMESTAMP '{before}', dry_run => true)"
-    )
-    return {row.orphan_file_location.removeprefix("file:") for row in called.collect()}
-
-
 def test_orphans_are_those_of_java_but_for_what_is_protected(spark: SparkSession, catalog: SharedCatalog) -> None:
     """Java goes by names and age alone, and takes for orphans what only removed entries name."""
-    assert differences_from_java(spark, catalog, range(ORPHAN_TABLES)) == PROTECTED
+    assert differences_from_java(spark, catalog, range(24)) == PROTECTED
 
 
 def differences_from_java(spark: SparkSession, catalog: SharedCatalog, numbers: Iterable[int]) -> set[str]:
     """What protects the files that Java would delete of the tables of these numbers, and we do not."""
-    differences = set()
+    differences, before = set(), (NOW - timedelta(days=2)).strftime("%Y-%m-%d %H:%M:%S.%f")
     config = replace(catalog.config, allowed_locations=(f"file://{catalog.root}",))
     for number in numbers:
         site = make_site(catalog.pyiceberg, number, None, spellings=3)
         _, plan = orphans.planned(orphans.opened(config, site), site.around)
-        ours, java = orphans.condemned(plan), java_orphans(spark, catalog, site)
+        called = spark.sql(
+            f"CALL {catalog.name}.system.remove_orphan_files(table => '{'.'.join(site.table.name())}', "
+            f"older_than => TIMESTAMP '{before}', dry_run => true)"
+        )
+        java = {row.orphan_file_location.removeprefix("file:") for row in called.collect()}
+        ours = orphans.condemned(plan)
         removed = site.named() - site.named(live=True)
         protected = {**dict.fromkeys(removed, "removed"), **site.kept}
         differences |= {protected.get(path, f"table {number}: {path}") for path in java - ours}
@@ -197,10 +188,9 @@ class JavaReader:
     """The places of the files that Java reaches from all snapshots of a table: each state and manifest is read once."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
-        self._spark, self._catalog = spark, catalog
+        self._spark, self._catalog, self.asked = spark, catalog, 0
         self._live: dict[str, frozenset[str]] = {}
         self._found: dict[str, set[str]] = {}  # by the location of the metadata
-        self.asked = 0
 
     def __call__(self, table: Table) -> set[str]:
         self.asked += 1
@@ -221,9 +211,8 @@ class JavaReader:
             for manifest in snapshot.allManifests(io):
                 path = manifest.path()
                 if path not in self._live:
-                    read = java.iceberg.ManifestFiles.read
-                    if manifest.content().toString() != "DATA":
-                        read = java.iceberg.ManifestFiles.readDeleteManifest
+                    of, is_data = java.iceberg.ManifestFiles, manifest.content().toString() == "DATA"
+                    read = of.read if is_data else of.readDeleteManifest
                     files = java.items(read(manifest, io, java.table.specs()))
                     self._live[path] = frozenset(str(file.location()) for file in files)
                 found.add(path)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastavro
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
@@ -22,6 +23,7 @@ from tests.engine.parquet_rows import local_path
 from .java import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java, java_deletes, scan_of
 from .optimizing import Services
+from .session import set_for_now
 from .tables import (
     AFTER,
     DATA,
@@ -35,7 +37,6 @@ from .tables import (
     create,
     delete,
     delete_notes,
-    formats,
     make_mixed_table,
     make_notes,
     notes,
@@ -44,12 +45,7 @@ from .tables import (
     written_as,
 )
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"
 
 
 def set_properties(services: Services, properties: str) -> None:
@@ -109,8 +105,8 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(servic
 def test_position_deletes_of_a_partition_each_that_name_one_file_are_combined(services: Services) -> None:
     spark, table, world = services.spark, services.table, services.world
     make_notes(spark, table, files=1, rows_per_file=300)
-    no_small_files = "'self-optimizing.min-target-size-ratio' = '0'"
-    set_properties(services, f"{SEGMENTS}, {ONE_DELETE_FOR_EACH_PARTITION}, {no_small_files}")
+    one_for_each_partition = "'write.delete.granularity' = 'partition'"
+    set_properties(services, f"{SEGMENTS}, {one_for_each_partition}, 'self-optimizing.min-target-size-ratio' = '0'")
     gone = range(0, 150, 10)
     for number in gone:
         delete(spark, table, number)
@@ -177,14 +173,14 @@ def test_files_of_all_formats_in_one_table_are_merged(services: Services) -> Non
         set_properties(services, written_as(file_format))
         services.sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=start, end=start + 9, **AFTER)}")
         delete(spark, table, start, start - 100)
-    assert {kind for _, kind in formats(spark, table)} == {"avro", "orc", "parquet"}
+    assert {kind for _, kind in services.formats()} == {"avro", "orc", "parquet"}
     codecs = set()
     for file in services.sql(f"SELECT file_path FROM {table}.files WHERE file_format = 'AVRO'"):
         with open(local_path(file.file_path), "rb") as source:
             codecs.add(fastavro.block_reader(source).metadata["avro.codec"])
     assert codecs == {"zstandard", "snappy"}
     services.optimize(FULL)
-    assert formats(spark, table) == {(DATA, "parquet")}
+    assert services.formats() == {(DATA, "parquet")}
 
 
 def import_files(services: Services, columns: str, source: Path, partitioned: str = "") -> None:
@@ -196,9 +192,7 @@ def import_files(services: Services, columns: str, source: Path, partitioned: st
 def test_imported_files_of_legacy_writers_keep_their_rows(services: Services) -> None:
     spark, source = services.spark, services.catalog.root / "warehouse" / "imported"  # what lies elsewhere is not read
     settings = {"spark.sql.parquet.writeLegacyFormat": "true", "spark.sql.parquet.outputTimestampType": "INT96"}
-    for key, value in settings.items():
-        spark.conf.set(key, value)
-    try:
+    with set_for_now(spark, settings):
         for start in (0, 20):
             spark.sql(
                 f"""SELECT id,
@@ -207,9 +201,6 @@ def test_imported_files_of_legacy_writers_keep_their_rows(services: Services) ->
                 timestamp_micros(id * 3600123456 - 7200000001) AS at,
                 IF(id % 2 = 0, 'even ü', 'odd') AS kind FROM range({start}, {start + 20}, 1, 1)"""
             ).write.mode("append").partitionBy("kind").parquet(source.as_uri())
-    finally:
-        for key in settings:
-            spark.conf.unset(key)
     columns = "id BIGINT, tags ARRAY<STRING>, marks MAP<STRING, BIGINT>, at TIMESTAMP, kind STRING"
     import_files(services, columns, source, "PARTITIONED BY (kind)")
     files = list(source.rglob("*.parquet"))

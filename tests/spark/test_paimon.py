@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,7 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import maintenance_pb2 as pb
 from tests.acceptance.processes import wait_until
 
-from .session import ROOT, lacking_for_backend, require
+from .session import ROOT, conversation, lacking_for_backend, require
 
 PYPAIMON = ROOT / "build" / "pypaimon" / "bin" / "python"
 HERE = Path(__file__).parent
@@ -32,45 +32,23 @@ HERE = Path(__file__).parent
 Rows = list[tuple[int, str, str]]
 
 
-class Driver:
-    """A Spark driver with Paimon's jar."""
-
-    def __init__(self, jar: Path, log: Path) -> None:
-        script = [sys.executable, str(HERE / "paimon_driver.py"), str(jar)]
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT
-            )
-        assert self._answer() == "ready", log.read_text()
-
-    def _answer(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def run(self, work: pb.ProcedureWork, stopped: str = "") -> pb.ProcedureOutput | str:
-        """The output, or the error."""
-        assert self.process.stdin is not None
-        print(work.SerializeToString().hex(), stopped, file=self.process.stdin, flush=True)
-        word, _, rest = self._answer().partition(" ")
-        return pb.ProcedureOutput.FromString(bytes.fromhex(rest)) if word == "done" else f"{word} {rest}"
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+Driver = Callable[..., pb.ProcedureOutput | str]
 
 
 @contextmanager
 def driver_with(version: str, scratch: Path) -> Iterator[Driver]:
-    """A driver with Paimon of that version."""
+    """A Spark driver with Paimon of that version: it executes a work, and gives the output or the error."""
     jar = ROOT / "build" / "format-jars" / f"paimon-bundle-{version}.jar"
     parts = {f"{jar.name} in build/format-jars": jar.exists(), "pypaimon in build/pypaimon": PYPAIMON.exists()}
     require([*lacking_for_backend(), *(name for name, found in parts.items() if not found)])
-    made = Driver(jar, scratch / "log")
-    yield made
-    made.close()
+    with conversation(scratch / "log", sys.executable, HERE / "paimon_driver.py", jar) as ask:
+
+        def run(work: pb.ProcedureWork, stopped: str = "") -> pb.ProcedureOutput | str:
+            word, _, rest = ask(f"{work.SerializeToString().hex()} {stopped}").partition(" ")
+            return pb.ProcedureOutput.FromString(bytes.fromhex(rest)) if word == "done" else f"{word} {rest}"
+
+        assert ask("") == "ready", (scratch / "log").read_text()
+        yield run
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +106,7 @@ class Table:
         """What was done, as the table shows it."""
         for _ in range(5):
             work = self.plan(action, at)
-            output = driver.run(work)
+            output = driver(work)
             if isinstance(output, pb.ProcedureOutput):
                 return action.outcome(self.loaded(), work, output, 0)
             assert "calling o" in output  # its commit lost to the writer's, and it is planned again
@@ -152,7 +130,7 @@ def test_a_table_is_compacted_beside_a_writer_that_does_not_stop_and_pypaimon_re
     table, stop = Table(tmp_path / "lake", "orders", *options), tmp_path / "stop"
     assert table.levels() == {"level 0": 28}  # two partitions of two buckets, seven commits
     assert table.read() == _newest(table.written)
-    before, abandoned = _files(table.warehouse), driver.run(table.plan(PaimonCompact()), "stopped")
+    before, abandoned = _files(table.warehouse), driver(table.plan(PaimonCompact()), "stopped")
     assert str(abandoned).startswith("AttemptAbandoned the compaction of lake.db.orders was stopped before its commit")
     assert _files(table.warehouse) == before
     writer = table.writing(stop)
@@ -187,7 +165,7 @@ def test_small_files_without_a_primary_key_are_merged_and_an_older_paimon_is_ref
     assert table.levels() == {"level 0": 14}
     work, before = table.plan(PaimonCompact()), _files(table.warehouse)
     with driver_with("0.9.0", tmp_path) as older:
-        refused = older.run(work)
+        refused = older(work)
     # pypaimon 2.1.0 can't read what Paimon 0.9.0 compacts: it lacks this field.
     assert isinstance(refused, str)
     assert refused.startswith(
@@ -195,11 +173,11 @@ def test_small_files_without_a_primary_key_are_merged_and_an_older_paimon_is_ref
     )
     assert "_VALUE_STATS_COLS" in refused
     assert (_files(table.warehouse), table.read()) == (before, table.written)
-    output = driver.run(work)
+    output = driver(work)
     assert isinstance(output, pb.ProcedureOutput)
     assert PaimonCompact().outcome(table.loaded(), work, output, 0) == "compact: snapshot 8"
     assert (table.levels(), table.read()) == ({"level 0": 2}, table.written)
-    again = driver.run(work)  # as the attempt after that of a driver that was lost once it had committed
+    again = driver(work)  # as the attempt after that of a driver that was lost once it had committed
     assert isinstance(again, pb.ProcedureOutput)
     assert again.nothing_to_do
     assert PaimonCompact().outcome(table.loaded(), work, again, 0) == "compact: snapshot 8"

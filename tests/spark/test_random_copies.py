@@ -6,12 +6,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from amoro_core.model.tables import OptimizingType
 from tests.engine.parquet_rows import local_path
@@ -30,11 +31,8 @@ from tests.tiers import seeds
 
 from .matching import scan_of
 from .optimizing import Services
+from .session import set_for_now
 from .tables import Rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 JAVA, SPARK = "java", "spark"
 #: Spark has no times of day, and no way to tell ids of what is in lists and maps to its own writer.
@@ -215,8 +213,6 @@ def _java_properties(chance: random.Random, schema: Schema) -> dict[str, str]:
 
 def _by_spark(chance: random.Random, rows: DataFrame, schema: Schema, place: str, *, with_ids: bool) -> None:
     """By Spark's own writer of Parquet, which gives columns the ids that it is told."""
-    from pyspark.sql import functions
-
     ids = {field.name: {"parquet.field.id": field.field_id} if with_ids else {} for field in schema.fields}
     options: dict[str, Any] = {
         "compression": chance.choice(("snappy", "gzip", "zstd", "none", "lz4_raw")),
@@ -247,10 +243,8 @@ def _told(paths: Sequence[str]) -> Counter[str]:
 @pytest.fixture
 def _moments(spark: SparkSession) -> Iterator[None]:
     """Spark's own writer writes moments in microseconds, not as int96, which nobody copies."""
-    key = "spark.sql.parquet.outputTimestampType"
-    spark.conf.set(key, "TIMESTAMP_MICROS")
-    yield
-    spark.conf.unset(key)
+    with set_for_now(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+        yield
 
 
 @pytest.mark.usefixtures("_moments")

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from amoro_core.model.clustering import ClusterOptions, Strategy, group_of
 from amoro_core.model.processes import ProcessStatus
@@ -28,25 +29,19 @@ from .java import JavaTable, Lineage, java_upsert, load_java_table, planned_file
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services, services_on
 from .session import java_rest_server, served_catalog
-from .tables import DATA, MOMENTS, SHAPES, Shape, delete, formats, frozen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from .tables import DATA, MOMENTS, SHAPES, Shape, delete, frozen, without
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 #: Of a REST catalog whose server is Java's.
 SERVED = ("three-kinds", "branched")
 #: Below `make test-all`.
 OF_TEST = ("equality-orc", "three-kinds", "with-some-ids")
-
-
 #: The columns that are asked for, of those of a shape; none: the table's own sort order, which has transforms.
 COLUMNS_OF: Mapping[Strategy, Callable[[tuple[str, ...]], tuple[str, ...]]] = {
     Strategy.LINEAR: lambda columns: (),
     Strategy.ZORDER: lambda columns: columns[:2],
     Strategy.HILBERT: lambda columns: columns,
 }
-IS_ALL = current_tier() == "all"
 
 
 def rewrites_of(shape: Shape, backends: list[Backend]) -> list[tuple[OptimizingType, Backend]]:
@@ -57,7 +52,7 @@ def rewrites_of(shape: Shape, backends: list[Backend]) -> list[tuple[OptimizingT
 
 
 @pytest.mark.parametrize(
-    "shape", [one for one in SHAPES if IS_ALL or one.name in OF_TEST], ids=lambda shape: shape.name
+    "shape", [one for one in SHAPES if current_tier() == "all" or one.name in OF_TEST], ids=lambda shape: shape.name
 )
 def test_rewritten_and_clustered_tables_have_the_same_rows_and_java_goes_on(
     services: Services, backends: list[Backend], shape: Shape
@@ -74,7 +69,7 @@ def test_rewritten_and_clustered_tables_have_the_same_rows_and_java_goes_on(
     if shape.version == 3:
         made.go_on()
     else:
-        assert formats(services.spark, services.table) == {(DATA, "parquet")}
+        assert services.formats() == {(DATA, "parquet")}
         made.go_on_in_format_2()
 
 
@@ -118,12 +113,11 @@ class Made:
     @classmethod
     def of(cls, services: Services, shape: Shape) -> Made:
         shape.make(services.spark, services.table)
-        java = load_java_table(services.spark, services.table)
-        beside = read(services, shape, shape.branch)
-        made = cls(services, shape, java, java.table.currentSnapshot().snapshotId(), rows_of(services, shape), beside)
+        java, rows = load_java_table(services.spark, services.table), rows_of(services, shape)
         if shape.version == 3:
-            assert any(row_id is None for _, row_id, _ in made.rows.values()) is not shape.has_ids
-        return made
+            assert any(row_id is None for _, row_id, _ in rows.values()) is not shape.has_ids
+        beside = read(services, shape, shape.branch)
+        return cls(services, shape, java, java.table.currentSnapshot().snapshotId(), rows, beside)
 
     def rewrite(self, kind: OptimizingType, backend: Backend) -> None:
         """Optimize the table by that backend."""
@@ -187,12 +181,8 @@ class Made:
 
 def worked(backend: Backend, table: str) -> Callable[[ScheduledTask], WorkResult]:
     """What stands for an optimizer with that backend."""
-
-    def work(handed: ScheduledTask) -> WorkResult:
-        run = Run(handed.attempt, {}, 1 << 29, lambda done, total: None, lambda: False)
-        return backend.execute(handed.work, table, run)
-
-    return work
+    run = ({}, 1 << 29, lambda done, total: None, lambda: False)
+    return lambda handed: backend.execute(handed.work, table, Run(handed.attempt, *run))
 
 
 def rows_of(services: Services, shape: Shape) -> Any:
@@ -212,12 +202,12 @@ def ordered(java: JavaTable, shape: Shape) -> Iterator[None]:
     for name in others:
         order = order.asc(expressions.ref(name), last_nulls)
     order.desc(expressions.ref(last), java.iceberg.NullOrder.NULLS_FIRST).commit()
-    size = java.table.properties().get("self-optimizing.target-size")
-    update = java.table.updateProperties().set("self-optimizing.target-size", "2000" if shape.version == 3 else "8000")
+    key, size = "self-optimizing.target-size", java.table.properties().get("self-optimizing.target-size")
+    update = java.table.updateProperties().set(key, "2000" if shape.version == 3 else "8000")
     update.set("self-optimizing.cluster.partial-progress", "false").commit()
     yield
     update = java.table.updateProperties()
-    (update.set("self-optimizing.target-size", size) if size else update.remove("self-optimizing.target-size")).commit()
+    (update.set(key, size) if size else update.remove(key)).commit()
     java.table.replaceSortOrder().commit()
 
 
@@ -272,10 +262,6 @@ def go_on_by_java(services: Services, shape: Shape, rows: Lineage) -> None:
     assert after.keys() == rows.keys() - {gone} | {500}
     assert without(after, {500}) == without(rows, {gone})
     assert_apart(after)
-
-
-def without(rows: Lineage, keys: set[int]) -> Lineage:
-    return {key: row for key, row in rows.items() if key not in keys}
 
 
 def require_claims(java: JavaTable, shape: Shape, strategy: Strategy) -> None:

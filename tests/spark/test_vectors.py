@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,9 @@ from .java import Lineage, at_metadata, evolved, java_upsert, java_with, load_ja
 from .matching import scan_of
 from .optimizing import Services
 from .session import JARS, SharedCatalog, require
-from .tables import MODES, create, delete, set_property, with_some_ids
+from .tables import MODES, create, delete, set_property, with_some_ids, without
 
 MINOR, FULL = OptimizingType.MINOR, OptimizingType.FULL
-SETS = 8
 #: Spark has a writer for each partition open.
 SETS_OF_A_TABLE = 50
 ONE_DELETE_FILE = ", 'write.delete.granularity' = 'partition'"
@@ -62,7 +61,7 @@ def random_set(chance: random.Random, rows: int) -> np.ndarray[Any, np.dtype[np.
 
 def test_vectors_of_java_are_ours_byte_for_byte(catalog: SharedCatalog, tmp_path: Path) -> None:
     (seed,) = seeds(1, 1)
-    compare_vectors(catalog, tmp_path, random.Random(seed), SETS, "sets")
+    compare_vectors(catalog, tmp_path, random.Random(seed), 8, "sets")
 
 
 def compare_vectors(catalog: SharedCatalog, tmp_path: Path, chance: random.Random, count: int, name: str) -> None:
@@ -110,19 +109,16 @@ def vectors_of(scan: TableScan) -> list[int]:
 def totals_of(services: Services) -> tuple[int, int]:
     """Deletes of the head as the metadata table counts them: entries, and positions in them."""
     (found,) = services.sql(f"SELECT count(*), coalesce(sum(record_count), 0) FROM {services.table}.delete_files")
-    return found[0], found[1]
-
-
-VERSIONS = ("1.10.1", "1.12.0")
+    return tuple(found)
 
 
 @pytest.fixture(scope="module")
 def others() -> Iterator[dict[str, Any]]:
-    """Gateways to a JVM of each version."""
-    jars = {version: next((JARS / "other-versions").glob(f"*-{version}.jar"), None) for version in VERSIONS}
-    require([f"Iceberg {version} in build/jars/other-versions" for version, jar in jars.items() if jar is None])
+    """Gateways to a JVM of each of two other versions."""
+    jars = {version: list((JARS / "other-versions").glob(f"*-{version}.jar")) for version in ("1.10.1", "1.12.0")}
+    require([f"Iceberg {version} in build/jars/other-versions" for version, found in jars.items() if not found])
     with ExitStack() as stack:
-        yield {version: stack.enter_context(java_with(jar)) for version, jar in jars.items() if jar is not None}
+        yield {version: stack.enter_context(java_with(jar)) for version, (jar,) in jars.items()}
 
 
 def require_by_others(services: Services, others: dict[str, Any], rows: Lineage) -> None:
@@ -195,8 +191,7 @@ def test_java_reads_vectors_without_positions(services: Services) -> None:
         scan = scan_of(services.catalog, table)
         empty += [one.record_count for file in scan.files for one in file.deletes if one.is_vector].count(0)
     assert empty > 0
-    assert vectors_of(scan_of(services.catalog, table)) == [1, 1]
-    assert totals_of(services) == (2, 2)
+    assert (vectors_of(scan_of(services.catalog, table)), totals_of(services)) == ([1, 1], (2, 2))
 
 
 def test_defaults_of_every_type_are_those_of_java(services: Services) -> None:
@@ -204,24 +199,23 @@ def test_defaults_of_every_type_are_those_of_java(services: Services) -> None:
     services.sql(f"CREATE TABLE {table} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version' = '3')")
     for number in range(3):
         services.sql(f"INSERT INTO {table} VALUES ({number})")
-    evolved(
-        spark,
-        table,
-        (None, "boolean", "boolean", True),
-        (None, "int", "int", -(2**31)),
-        (None, "long", "long", 2**53 + 1),
-        (None, "float", "float", 0.1),
-        (None, "double", "double", -1e-300),
-        (None, "date", "date", "1582-10-04"),
-        (None, "time", "time", "23:59:59.999999"),
-        (None, "at", "timestamp", "0001-01-01T00:00:00.000001"),
-        (None, "there", "timestamptz", "2026-01-02T03:04:05.000006+02:00"),
-        (None, "string", "string", "é\U0001f600'\\"),
-        (None, "uuid", "uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7"),
-        (None, "fixed", "fixed[3]", bytearray(b"\0\xfe\xff")),
-        (None, "binary", "binary", bytearray(b"\0\xfe\xff\x01")),
-        (None, "decimal", "decimal(38,3)", "-12345678901234567890123456789012345.678"),
-    )
+    defaults = {
+        "boolean": True,
+        "int": -(2**31),
+        "long": 2**53 + 1,
+        "float": 0.1,
+        "double": -1e-300,
+        "date": "1582-10-04",
+        "time": "23:59:59.999999",
+        "timestamp": "0001-01-01T00:00:00.000001",
+        "timestamptz": "2026-01-02T03:04:05.000006+02:00",
+        "string": "é\U0001f600'\\",
+        "uuid": "f79c3e09-677c-4bbd-a479-3f349cb785e7",
+        "fixed[3]": bytearray(b"\0\xfe\xff"),
+        "binary": bytearray(b"\0\xfe\xff\x01"),
+        "decimal(38,3)": "-12345678901234567890123456789012345.678",
+    }
+    evolved(spark, table, *((None, f"c{at}", kind, value) for at, (kind, value) in enumerate(defaults.items())))
     before = read_by_java(load_java_table(spark, table))
     assert len(before) == 3
     services.rewrite(FULL)
@@ -281,10 +275,6 @@ def first_ids(services: Services) -> dict[str, int | None]:
     theirs = services.sql(f"SELECT * FROM {services.table}.data_files")
     assert ours == {one.file_path: one.first_row_id for one in theirs}
     return ours
-
-
-def without(ids: dict[int, int | None], gone: Iterable[int]) -> dict[int, int | None]:
-    return {key: given for key, given in ids.items() if key not in gone}
 
 
 def test_we_read_the_ids_of_spark_and_it_reads_ours_and_its_branch_beside_our_commits_shares_none(

@@ -47,7 +47,16 @@ class Cluster:
 
 def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = False) -> Cluster:
     """A master with so many workers that are registered, of so many cores each. `bare`: its machines lack amoro."""
-    environment = _environment(directory, bare)
+    environment = {
+        **{key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ},
+        **({} if bare else {"PYTHONPATH": PYTHON_PATH, "PYSPARK_PYTHON": sys.executable}),
+        "HOME": str(directory),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_DIRS": str(directory),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+    }
     master = _start(directory, environment, "master", "master.Master")
     cluster = Cluster(directory, environment, cores, "", master)
     try:
@@ -65,13 +74,11 @@ def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = Fal
 
 def _start(directory: Path, environment: Mapping[str, str], name: str, kind: str, *arguments: str) -> Process:
     """A master or a worker, the leader of a process group of its own."""
-    log = directory / f"{name}.log"
+    log, command = directory / f"{name}.log", [str(SPARK_HOME / "bin" / "spark-class")]
+    command += [f"org.apache.spark.deploy.{kind}", "--host", HOST, "--port", "0", "--webui-port", "0", *arguments]
     with log.open("wb") as output:
         popen = subprocess.Popen(
-            [
-                *(str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"),
-                *("--host", HOST, "--port", "0", "--webui-port", "0", *arguments),
-            ],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -80,18 +87,3 @@ def _start(directory: Path, environment: Mapping[str, str], name: str, kind: str
             start_new_session=True,
         )
     return Process(name, popen, log)
-
-
-def _environment(directory: Path, bare: bool) -> Mapping[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
-    python = {} if bare else {"PYTHONPATH": PYTHON_PATH, "PYSPARK_PYTHON": sys.executable}
-    return {
-        **kept,
-        **python,
-        "HOME": str(directory),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_LOCAL_DIRS": str(directory),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
-    }

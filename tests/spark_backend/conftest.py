@@ -10,7 +10,7 @@ import pytest
 
 from amoro_core import failpoints
 from tests.acceptance.conftest import impatient as installation
-from tests.acceptance.conftest import pytest_runtest_makereport, shared
+from tests.acceptance.conftest import pytest_runtest_makereport
 from tests.services.conftest import catalog, new_world, world
 from tests.spark.conftest import pytest_configure, pytest_unconfigure
 from tests.spark.session import PIPES, Application, application, lacking_for_backend, require
@@ -28,7 +28,6 @@ __all__ = [
     "pytest_configure",
     "pytest_runtest_makereport",
     "pytest_unconfigure",
-    "shared",
     "world",
 ]
 

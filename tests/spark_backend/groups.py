@@ -14,10 +14,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
-from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.tables import OptimizingType
-from amoro_core.model.task_payload import RewriteInput, Work
+from amoro_core.model.task_payload import RewriteInput, RewriteOutput, Work
 from amoro_core.protocol.codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver_channel import Job
@@ -29,7 +28,7 @@ from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
 from tests.spark_backend.spark import kill
-from tests.work import rewrite_input
+from tests.work import rewrite_input, rewrite_output, rewrite_work
 
 FILES, FILE_ROWS, OUTPUTS = 6, 150, 4
 LINEAR = Layout(Strategy.LINEAR, (LayoutKey(3, descending=True, nulls_last=True), LayoutKey(1)))
@@ -63,20 +62,25 @@ def only_task(world: World, table: Table) -> tuple[Attempt, RewriteInput]:
     return task.attempt, rewrite_input(task.work)
 
 
-def clustered(
-    backend: Backend,
-    work: ClusterInput,
+def run_of(
     attempt: Attempt,
-    *,
     is_cancelled: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
-    on_stage: Callable[[str, int], None] = lambda stage, core_ms: None,
     memory_bytes: int = 1 << 28,
-) -> ClusterOutput:
+    **more: Any,
+) -> Run:
+    return Run(attempt, {}, memory_bytes, on_progress, is_cancelled, **more)
+
+
+def rewritten(backend: Backend, work: RewriteInput, attempt: Attempt, **run: Any) -> RewriteOutput:
+    """What the backend makes of the rewrite."""
+    return rewrite_output(backend.execute(rewrite_work(work), work.table.table, run_of(attempt, **run)))
+
+
+def clustered(backend: Backend, work: ClusterInput, attempt: Attempt, **run: Any) -> ClusterOutput:
     """What the backend makes of the group."""
-    run = Run(attempt, {}, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
-    result = backend.execute(Work(CLUSTER, encode_cluster_input(work)), work.rewrite.table.table, run)
-    return decode_cluster_output(result.payload)
+    asked = Work(CLUSTER, encode_cluster_input(work))
+    return decode_cluster_output(backend.execute(asked, work.rewrite.table.table, run_of(attempt, **run)).payload)
 
 
 def another(attempt: Attempt) -> Attempt:
@@ -87,12 +91,6 @@ def another(attempt: Attempt) -> Attempt:
 def rows_of(output: ClusterOutput) -> list[list[dict[str, Any]]]:
     """The rows of each file, in their order."""
     return [pq.read_table(local_path(file.path)).to_pylist() for file in output.rewrite.data_files]
-
-
-def footer_of(file: DataFile) -> Mapping[bytes, bytes]:
-    """The metadata of a file's footer."""
-    found: Mapping[bytes, bytes] = pq.read_metadata(local_path(file.path)).metadata
-    return found
 
 
 def files_of(table: Table) -> set[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from hudi import HudiTableBuilder
@@ -19,8 +17,9 @@ from hudi import HudiTableBuilder
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.task_payload import PROCEDURE_HUDI, Work
 from amoro_core.protocol.maintenance_pb2 import ProcedureOutput, ProcedureWork
-from amoro_optimizer.execution import Run
 from tests.spark.session import HUDI_JAR
+from tests.spark_backend.groups import run_of
+from tests.spark_backend.spark import open_backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,27 +129,17 @@ def service(name: str, place: Path, instant: str = "", options: Mapping[str, str
 def execute(
     backend: SparkBackend, work: Work, is_cancelled: Callable[[], bool] = lambda: False, number: int = 1
 ) -> ProcedureOutput:
-    attempt = Attempt(TaskId("0199aaaa", number), 1)
-    run = Run(attempt, {}, 1 << 29, lambda done, total: None, is_cancelled)
+    run = run_of(Attempt(TaskId("0199aaaa", number), 1), is_cancelled)
     return ProcedureOutput.FromString(backend.execute(work, "lake.db.t", run).payload)
-
-
-def copy(place: Path, to: Path) -> Path:
-    shutil.copytree(place, to)
-    return to
 
 
 def execute_apart(directory: Path, name: str, instant: str) -> None:
     """Execute a plan of the table in the directory in an application of this process, once a file `go` is there."""
-    from amoro_optimizer.backends.spark.driver import spark_backend
-    from tests.spark_backend.spark import ENVIRONMENT, SETTINGS
-
-    os.environ.update({**ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory)})
-    with spark_backend("local[1]", {**SETTINGS, "spark.log.level": "ERROR"}, [str(HUDI_JAR)]) as backend:
+    with open_backend("local[1]", directory, {"spark.log.level": "ERROR"}, [str(HUDI_JAR)]) as backend:
         (directory / "ready").touch()
         while not (directory / "go").exists():
             time.sleep(0.01)
-        output: Any = execute(backend, service(name, directory / "t", instant))
+        output = execute(backend, service(name, directory / "t", instant))
     (directory / "output").write_bytes(output.SerializeToString())
 
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+from pyiceberg.types import NestedField
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.deletes.vectors import blobs_in
 from amoro_core.model.task_payload import MAP_ENDING
-from tests.acceptance.processes import Installation, Process, wait_until
+from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
 from tests.engine import writer
 from tests.engine.builders import BY_PART
@@ -31,11 +31,8 @@ PARTS = tuple("abcdefghijkl")
 ROWS, PAYLOAD_BYTES = 20, 40_000  # of a file; the payload is noise, so that bytes in memory are bytes on disk
 COMMIT_BYTES = len(PARTS) * ROWS * PAYLOAD_BYTES
 MB = 1_000_000
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "part", StringType(), required=False),
-    NestedField(3, "payload", BinaryType(), required=False),
-)
+_TYPES = {"id": "long", "part": "string", "payload": "binary"}
+SCHEMA = Schema(*(NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(_TYPES.items(), 1)))
 #: Executors that stay small: the tests' machine has two cores for all of it.
 SETTINGS = {"spark.executor.memory": "512m"}
 
@@ -85,7 +82,7 @@ def unreported(table: Table, lost: Collection[str]) -> bool:
     """
     names = unreferenced_files(table)
     of_first = all(any(name.startswith(f"{task}-1-") for task in lost) for name in names)
-    return of_first and all(map(_is_whole, (path for name in names for path in data_directory(table).rglob(name))))
+    return of_first and all(_is_whole(path) for name in names for path in data_directory(table).rglob(name))
 
 
 def _is_whole(path: Path) -> bool:
@@ -100,24 +97,19 @@ def _is_whole(path: Path) -> bool:
 
 
 def lose_everything_once(
-    installation: Installation,
-    address: str,
-    cluster: Cluster,
-    optimizer: Process,
-    table: Table,
-    asked: Sequence[str] = ("--type", "full"),
+    installation: Installation, cluster: Cluster, table: Table, asked: Sequence[str] = ("--type", "full")
 ) -> Counter[str]:
-    """Optimize the table as asked, killing an executor, a worker and the driver; another driver ends it.
+    """Optimize the table as asked on a cluster of two workers, killing an executor, a worker and the driver; another
+    driver ends it. Counts what was done, all of it in one commit.
 
-    Counts what was done, all of it in one commit.
-    The optimizer is one on the cluster, which has two workers. Fails unless one commit came with equal rows, what
-    was done at the driver's death was not done again, nothing else was repeated than what was lost, and no file stays
-    but of results that were on their way.
+    Fails unless one commit came with equal rows, what was done at the driver's death was not done again, nothing else
+    was repeated than what was lost, and no file stays but of results that were on their way.
     """
+    address = address_of(installation.up())
+    optimizer = spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
 
-    def tasks_of(process_id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = installation.ask("process", "show", process_id)["tasks"]
-        return found
+    def tasks_now() -> list[dict[str, Any]]:
+        return list(installation.ask("process", "show", planned)["tasks"])
 
     before = look(table)
     wait_until(lambda: threads(installation) == [4], "a thread for each core")
@@ -133,10 +125,10 @@ def lose_everything_once(
     wait_until(lambda: not is_alive(another), "the worker's executor ends with it")
     wait_until(executor_that_writes(cluster, table), "the executor that is left writes")
     java = java_of(optimizer.popen.pid)
-    wait_until(lambda: any(task["status"] == "success" for task in tasks_of(planned)), "a task is done")
+    wait_until(lambda: any(task["status"] == "success" for task in tasks_now()), "a task is done")
     optimizer.kill()
     kill(java)
-    tasks = tasks_of(planned)
+    tasks = tasks_now()
     # A lost executor costs no attempt: Spark runs its tasks again.
     assert {task["attempt"] for task in tasks if task["status"] != "planned"} == {1}
     assert {task["attempt"] for task in tasks} <= {0, 1}
@@ -163,12 +155,6 @@ def lose_everything_once(
 
     wait_until(lambda: left()[True] <= repeated, "no map of what was committed is left over")
     assert left()[False] <= repeated
-    return Counter(
-        {
-            "megabytes optimized": round(before.size_bytes / MB),
-            "files": sum(before.files.values()),
-            "tasks": len(attempts),
-            "attempts repeated": repeated,
-            "executors, workers and drivers killed": 3,
-        }
-    )
+    figures = {"megabytes optimized": round(before.size_bytes / MB), "files": sum(before.files.values())}
+    done = {"tasks": len(attempts), "attempts repeated": repeated, "executors, workers and drivers killed": 3}
+    return Counter(figures | done)

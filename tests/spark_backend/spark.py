@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from amoro_optimizer.backends.spark.driver import SparkBackend, spark_backend
 from tests.acceptance.processes import PATIENCE_S, ROOT, Installation, Process, wait_until
 from tests.acceptance.tables import assert_nothing_is_left, assert_optimized_once, look, name_of, partitioned_table
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.spark.session import PIPES
-
-if TYPE_CHECKING:
-    from amoro_optimizer.backends.spark.driver import SparkBackend
 
 SPARK_HOME = Path(pyspark.__file__).parent
 #: Where processes find amoro, and the PySpark that the tests run with: it may be another than the environment's.
@@ -83,30 +78,12 @@ def optimize_once(installation: Installation, group: str = "default") -> None:
 
 @contextmanager
 def open_backend(
-    master: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+    master: str, directory: Path, settings: Mapping[str, str], jars: Sequence[str] = ()
 ) -> Iterator[SparkBackend]:
-    """An application whose driver is this process, for the time of the block.
-
-    There can be one at a time, and pytest's process has one: this is for a process of its own.
-    """
-    from amoro_optimizer.backends.spark.driver import spark_backend
-
+    """An application whose driver is this process, which has no other, for the time of the block."""
     os.environ.update({**ENVIRONMENT, "SPARK_LOCAL_DIRS": str(directory)})
-    with spark_backend(master, {**SETTINGS, **settings}) as opened:
+    with spark_backend(master, {**SETTINGS, **settings}, jars) as opened:
         yield opened
-
-
-def in_own_process(function: Callable[[Path], None], directory: Path) -> subprocess.CompletedProcess[str]:
-    """Call the function of a module with the directory, in another Python; fails when it fails."""
-    program = (
-        f"from pathlib import Path; from {function.__module__} import {function.__name__} as run\n"
-        f"run(Path({str(directory)!r}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 _DAEMONS = (["-m", "pyspark.daemon"], ["-m", "amoro_optimizer.backends.spark.daemon"])
@@ -208,11 +185,11 @@ class StuckTable:
 
     def wait_for_writer(self) -> tuple[int, Path]:
         """The worker below this process that has begun a file and is stuck, and the file."""
-        return wait_until(self._stuck_writer, "a worker has begun a file and opens the pipe")
 
-    def _stuck_writer(self) -> tuple[int, Path] | None:
-        found = writers(self.directory, os.getpid())
-        return next(((pid, file) for pid, file in found if opens_a_pipe(pid)), None)
+        def stuck() -> tuple[int, Path] | None:
+            return next((one for one in writers(self.directory, os.getpid()) if opens_a_pipe(one[0])), None)
+
+        return wait_until(stuck, "a worker has begun a file and opens the pipe")
 
 
 def stuck_table(catalog: Catalog) -> StuckTable:

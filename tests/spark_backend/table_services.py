@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from amoro_optimizer.backends.spark.driver import SparkBackend
 
-PAIMON_JAR = FORMAT_JARS / "paimon-bundle-1.4.2.jar"
 PLAN_EVERY = 5
 
 
@@ -36,16 +36,13 @@ class Lake:
     """A coordinator with a catalog of Hudi tables, as processes, and the table `lake.db.t`."""
 
     def __init__(self, installation: Installation, template: Path, port: int = 0) -> None:
-        self.installation = installation
+        self.installation, self.ask = installation, installation.ask
         self.place = installation.directory / "lake" / "db" / "t"
-        hudi.copy(template, self.place)
+        shutil.copytree(template, self.place)
         hudi.state(self.place, **SHARED)
         self.coordinator = installation.up()
         self.address = address_of(self.coordinator)
         self.ask("catalog", "add", "lake", "type=hudi", f"warehouse={self.place.parents[1].as_uri()}")
-
-    def ask(self, *arguments: str) -> dict[str, Any]:
-        return self.installation.ask(*arguments)
 
     def optimizer(self, jars: Sequence[Path] = (HUDI_JAR,)) -> Process:
         given = ",".join(map(str, jars))
@@ -77,11 +74,11 @@ def kill_rounds(
     the driver that was lost has ended.
     """
     chance, totals, lake = random.Random(seed), Counter[str](), Lake(installation, template)
-    clustered = hudi.copy(template, lake.place.with_name("u"))
+    clustered = shutil.copytree(template, lake.place.with_name("u"))
     hudi.state(clustered, **SHARED, **{"table-service.cluster.columns": "name"})
     keyed = Table(installation.directory / "water", "orders", "bucket=2", "table-service.local-files=true")
     lake.ask("catalog", "add", "water", "type=paimon", f"warehouse={keyed.warehouse.as_uri()}")
-    jars = (HUDI_JAR, PAIMON_JAR)
+    jars = (HUDI_JAR, FORMAT_JARS / "paimon-bundle-1.4.2.jar")
     optimizer = lake.optimizer(jars)
     for number in range(1, rounds + 1):
         if number > 1:

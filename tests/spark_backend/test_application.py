@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL
-from types import SimpleNamespace
-from typing import cast
+from unittest.mock import MagicMock
 from zipfile import ZipFile
 
 import pytest
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError, AttemptAbandoned, InvalidSettings
@@ -28,9 +27,8 @@ from amoro_optimizer.backends.spark.driver import failure_of, not_run, spark_bac
 from amoro_optimizer.backends.spark.procedures import Jar, Procedures, settings_for
 from amoro_optimizer.backends.spark.shuffle import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from amoro_optimizer.execution import Run
-from tests.acceptance.processes import PATIENCE_S
+from tests.acceptance.processes import PATIENCE_S, ROOT
 
-ROOT = Path(__file__).parents[2]
 RUN = ("optimizer", "run", "--backend", "spark", "--address", "127.0.0.1:1", "--token-file", "token")
 
 
@@ -47,17 +45,12 @@ def python(directory: Path, *arguments: str, **environment: str) -> subprocess.C
     )
 
 
-def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
+def test_without_pyspark_everything_else_loads_and_the_extra_is_named(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyspark'] = sys.modules['py4j'] = None\n"
-        "import amoro_core.__main__, amoro_core.bootstrap.launcher, amoro_optimizer.work_kinds"
+        "import amoro_core.__main__, amoro_core.bootstrap.launcher, amoro_optimizer.work_kinds\n"
+        "amoro_core.__main__.main()"
     )
-    done = python(tmp_path, "-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['pyspark'] = None\nfrom amoro_core.__main__ import main\nmain()"
     done = python(tmp_path, "-c", code, *RUN)
     assert done.returncode == 2
     hint = "Hint: Install it with: pip install 'amoro[spark]'; it needs Java 17 too.\n"
@@ -126,49 +119,24 @@ def test_a_jar_that_can_t_be_read_is_an_error_that_names_it(tmp_path: Path) -> N
         spark_backend("local[1]", {}, ["/nowhere.jar"])
 
 
-class Context:
-    """A context that notes what becomes of its jobs."""
-
-    def __init__(self) -> None:
-        self.tags, self.cancelled = [], threading.Event()
-        self._jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=self)))
-
-    def current(self) -> Context:
-        return self
-
-    def pid(self) -> int:
-        return 4711
-
-    def setJobGroup(self, group: str, description: str) -> None:
-        pass
-
-    def addJobTag(self, tag: str) -> None:
-        self.tags.append(tag)
-
-    def removeJobTag(self, tag: str) -> None:
-        self.tags.remove(tag)
-
-    def cancelJobsWithTag(self, tag: str) -> None:
-        assert self.tags == [tag]
-        self.cancelled.set()
-
-
 @pytest.mark.parametrize("why", ["cancelled", "silent"])
 def test_a_procedure_that_must_not_go_on_has_its_jobs_cancelled_and_then_its_jvm_killed(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     """By a clock that runs on while the machine sleeps."""
-    clock, killed, context = [100.0], threading.Event(), Context()
+    clock, killed, jobs_cancelled, context = [100.0], threading.Event(), threading.Event(), MagicMock()
+    context._jvm.java.lang.ProcessHandle.current().pid.return_value = 4711
+    context.cancelJobsWithTag.side_effect = lambda tag: jobs_cancelled.set()
     monkeypatch.setattr(procedures, "steady_s", lambda: clock[0])
     monkeypatch.setattr(os, "kill", lambda pid, signal: killed.set() if (pid, signal) == (4711, SIGKILL) else None)
 
-    def service(context: Context, asked: object, is_stopped: Callable[[], bool]) -> object:
+    def service(context: object, asked: object, is_stopped: Callable[[], bool]) -> object:
         assert not is_stopped()
         if why == "cancelled":
             cancelled.set()
         else:
             clock[0] = 160.5
-        assert context.cancelled.wait(PATIENCE_S)
+        assert jobs_cancelled.wait(PATIENCE_S)
         assert (is_stopped(), killed.is_set()) == (True, False)
         clock[0] += 14.4
         assert not killed.wait(0.5)
@@ -181,19 +149,22 @@ def test_a_procedure_that_must_not_go_on_has_its_jobs_cancelled_and_then_its_jvm
     run = Run(Attempt(TaskId("p", 1), 1), {}, 1, lambda *rows: None, cancelled.is_set, held_until_s=lambda: 160.0)
     work = Work(PROCEDURE_HUDI, ProcedureWork(format="hudi").SerializeToString())
     with pytest.raises(AttemptAbandoned):
-        Procedures(cast("SparkContext", context), [Jar(PROCEDURE_HUDI, "1.2.0")]).execute(work, run)
-    assert context.tags == []
+        Procedures(context, [Jar(PROCEDURE_HUDI, "1.2.0")]).execute(work, run)
+    called = [(name, arguments) for name, arguments, _ in context.method_calls if "Tag" in name]
+    (first, tag), *between, last = called
+    assert (first, {*between}, last) == ("addJobTag", {("cancelJobsWithTag", tag)}, ("removeJobTag", tag))
 
 
-REFUSED = {
-    MOST_CLUSTERED: ("much", "spark.amoro.maxClusterBytes has the malformed value 'much'"),
-    **{key: ("7", f"an optimizer on Spark needs {key}={value}") for key, value in FIXED.items()},
-}
-
-
-@pytest.mark.parametrize("key", REFUSED)
-def test_settings_that_are_malformed_or_would_have_spark_repeat_or_copy_work_are_refused(key: str) -> None:
-    given, words = REFUSED[key]
+@pytest.mark.parametrize(
+    ("key", "given", "words"),
+    [
+        (MOST_CLUSTERED, "much", "spark.amoro.maxClusterBytes has the malformed value 'much'"),
+        *((key, "7", f"an optimizer on Spark needs {key}={value}") for key, value in FIXED.items()),
+    ],
+)
+def test_settings_that_are_malformed_or_would_have_spark_repeat_or_copy_work_are_refused(
+    key: str, given: str, words: str
+) -> None:
     with pytest.raises(InvalidSettings, match=rf"^{words}$"):
         open_context("local[1]", {key: given})
 

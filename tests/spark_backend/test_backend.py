@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyspark
 import pytest
-from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
 from amoro_core.model.maintenance import FileKind
@@ -33,17 +33,9 @@ from tests.services import test_sweeping as sweeping
 from tests.services.test_orphans import Place
 from tests.services.world import World
 from tests.spark.session import FAILURES, Application, jobs_of
-from tests.spark_backend.groups import only_task
+from tests.spark_backend.groups import only_task, rewritten
 from tests.spark_backend.spark import Call, in_thread, is_alive, kill, python_workers, stuck_table
-from tests.work import rewrite_input, rewriting
-
-
-def never() -> bool:
-    return False
-
-
-def ignore(rows_done: int, rows_total: int) -> None:
-    """Progress that nobody asks for."""
+from tests.work import rewrite_input
 
 
 @contextmanager
@@ -52,11 +44,8 @@ def going_on(
 ) -> Iterator[tuple[Call, threading.Event]]:
     """The attempt in a thread, which adds what it makes, and what cancels it, at the latest with the block."""
     cancelled, outputs = threading.Event(), [] if made is None else made
-
-    def execute() -> None:
-        outputs.append(rewriting(backend)(work, {}, attempt, ignore, cancelled.is_set))
-
-    with in_thread(execute, cancelled.set) as call:
+    execute = partial(rewritten, backend, work, attempt, is_cancelled=cancelled.is_set)
+    with in_thread(lambda: outputs.append(execute()), cancelled.set) as call:
         yield call, cancelled
 
 
@@ -69,13 +58,13 @@ def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: 
     table = messy_table(world.catalog)
     attempt, work = only_task(world, table)
     with pytest.raises(AttemptAbandoned):
-        rewriting(backend)(work, {}, attempt, ignore, lambda: True)  # it is cancelled before it begins
+        rewritten(backend, work, attempt, is_cancelled=lambda: True)  # before it begins
     Path(local_path(work.rewritten[-1].data.path)).unlink()
     with pytest.raises(DataFileMissing, match=r"does not exist \(the table's metadata names it"):
-        rewriting(backend)(work, {}, attempt, ignore, never)
+        rewritten(backend, work, attempt)
     elsewhere = replace(work.rewritten[0], data=replace(work.rewritten[0].data, spec_id=9))
     with pytest.raises(CheckFailed, match="the files of one task lie in 2 partitions"):
-        rewriting(backend)(replace(work, converted=(elsewhere,)), {}, attempt, ignore, never)
+        rewritten(backend, replace(work, converted=(elsewhere,)), attempt)
     assert unreferenced_files(table) == set()
 
 
@@ -99,7 +88,7 @@ def test_a_cancelled_attempt_whose_job_and_stages_say_whose_they_are_stops_by_it
     stuck.mend()
     assert unreferenced_files(stuck.table) == set()
     again, rows = Attempt(attempt.task_id, attempt.number + 1), list[tuple[int, int]]()
-    output = rewriting(backend)(work, {}, again, lambda done, total: rows.append((done, total)), never)
+    output = rewritten(backend, work, again, on_progress=lambda *told: rows.append(told))
     assert (output.rows_read, output.rows_written) == (20, 20)
     assert rows == sorted(rows)
     assert {total for _, total in rows} == {20}
@@ -167,46 +156,34 @@ def test_a_task_that_spark_repeats_after_its_worker_was_killed_makes_one_result_
 
 
 def test_an_attempt_cancelled_before_spark_has_heard_of_its_job_does_not_wait_for_a_core(
-    spark_application: Application, backend: SparkBackend, world: World
+    spark_application: Application, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stuck, context = stuck_table(world.catalog), CancelledContext(spark_application.context)
+    stuck, backend, context = stuck_table(world.catalog), spark_application.backend, spark_application.context
     attempt, work = only_task(world, stuck.table)
     first, second, third = (Attempt(attempt.task_id, number) for number in (1, 2, 3))
-    with (
-        closing(SparkBackend(cast(SparkContext, context))) as of_context,
-        going_on(backend, first, work),
-        going_on(backend, second, work),
-    ):
+    cancelled, told, cancel_group, run_job = (
+        threading.Event(),
+        threading.Event(),
+        context.cancelJobGroup,
+        context.runJob,
+    )
+
+    def cancel(group: str) -> None:
+        cancel_group(group)
+        told.set()
+
+    def run_late(*arguments: Any) -> list[Any]:
+        cancelled.set()
+        assert told.wait(PATIENCE_S)
+        return run_job(*arguments)
+
+    with going_on(backend, first, work), going_on(backend, second, work):
         wait_until(lambda: len(stuck.writers()) == 2, "both cores are taken")
-        with in_thread(lambda: rewriting(of_context)(work, {}, third, ignore, context.cancelled.is_set)) as late:
+        monkeypatch.setattr(context, "cancelJobGroup", cancel)
+        monkeypatch.setattr(context, "runJob", run_late)
+        with in_thread(lambda: rewritten(backend, work, third, is_cancelled=cancelled.is_set)) as late:
             late.wait()
             assert isinstance(late.raised, AttemptAbandoned)
-
-
-class CancelledContext:
-    """The application's context, in which an attempt is cancelled while Spark has not heard of its job yet."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-        self.cancelled, self._told = threading.Event(), threading.Event()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    def cancelJobGroup(self, group: str) -> None:
-        self._context.cancelJobGroup(group)
-        self._told.set()
-
-    def runJob(self, *arguments: Any) -> list[Any]:
-        self.cancelled.set()
-        assert self._told.wait(PATIENCE_S)
-        return self._context.runJob(*arguments)
-
-    def stop(self) -> None:
-        """The application goes on."""
-
-
-CORES, QUEUED = 2, 6
 
 
 def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
@@ -217,27 +194,22 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
         writer.append(small, [row(first + number) for number in range(10)])
     backend, tracker = spark_application.backend, spark_application.context.statusTracker()
     attempt, work = only_task(world, stuck.table)
+    attempts = [going_on(backend, Attempt(attempt.task_id, attempt.number + at), work) for at in range(6)]
     written: list[RewriteOutput] = []
     with ExitStack() as calls:
-
-        def queue(count: int) -> list[tuple[Call, threading.Event]]:
-            attempts = (Attempt(attempt.task_id, attempt.number + len(big) + at) for at in range(count))
-            return [calls.enter_context(going_on(backend, one, work)) for one in attempts]
-
-        big: list[tuple[Call, threading.Event]] = []
-        big += queue(CORES)
-        wait_until(lambda: len(stuck.writers()) == CORES, "all cores are taken")
-        big += queue(QUEUED - CORES)
-        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED, "the jobs of the big table wait")
+        big = [calls.enter_context(one) for one in attempts[:2]]
+        wait_until(lambda: len(stuck.writers()) == 2, "all cores are taken")
+        big += [calls.enter_context(one) for one in attempts[2:]]
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 6, "the jobs of the big table wait")
         quick, _ = calls.enter_context(going_on(backend, *only_task(world, small), written))
-        wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
+        wait_until(lambda: len(tracker.getActiveJobsIds()) == 7, "the small table's job waits")
         big[0][1].set()
         # What is of the big table never ends by itself: first come first served, the small one would wait forever.
         quick.wait()
         assert quick.raised is None
         assert [output.rows_written for output in written] == [30]
         big[0][0].wait()
-        assert [call.is_alive() for call, _ in big] == [False, *[True] * (QUEUED - 1)]
+        assert [call.is_alive() for call, _ in big] == [False, *[True] * 5]
 
 
 def test_each_table_with_jobs_has_a_pool_of_its_own_which_is_given_anew_after_its_last_job() -> None:

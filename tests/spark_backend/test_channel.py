@@ -30,6 +30,7 @@ from amoro_optimizer.backends.spark.worker import Assignment, StageAttempt, in_p
 from amoro_optimizer.work_kinds import Run
 from tests.acceptance.processes import wait_until
 from tests.bench.data import task
+from tests.extension.conftest import install
 from tests.spark_backend.groups import LINEAR
 
 HOST = "127.0.0.1"
@@ -40,19 +41,15 @@ class Wire:
     """A channel with one job, what was told of its progress, and workers' lines that are closed at the end."""
 
     def __init__(self, channel: Channel, name: str, job: Job, told: list[tuple[Any, ...]], lines: ExitStack) -> None:
-        self.channel, self.name, self.job, self.told, self._lines = channel, name, job, told, lines
+        self.job, self.told, self.address, self.key, self.name = job, told, (HOST, channel.port), channel.key, name
+        self.channel, self._lines, self.hang_up = channel, lines, lines.close
 
     def line(self, execution: int, part: str = "write 0") -> WorkerLine:
-        address = (HOST, self.channel.port)
-        return self._lines.enter_context(connected(address, self.channel.key, self.name, part, execution))
+        return self._lines.enter_context(connected(self.address, self.key, self.name, part, execution))
 
     def assignment(self, kind: str, payload: bytes) -> Assignment:
         """What a worker is given of the job."""
-        driver = (HOST, self.channel.port)
-        return Assignment(ATTEMPT, kind, payload, {}, 1 << 20, driver, self.channel.key, self.name)
-
-    def hang_up(self) -> None:
-        self._lines.close()
+        return Assignment(ATTEMPT, kind, payload, {}, 1 << 20, self.address, self.key, self.name)
 
 
 @pytest.fixture
@@ -155,7 +152,7 @@ def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: 
 def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
     with wire.channel.job(lambda *progress: None) as (name, _):
         pass
-    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), wire.channel.key, name, "task", 1):
+    with pytest.raises(AttemptAbandoned), connected(wire.address, wire.key, name, "task", 1):
         pass
 
 
@@ -172,9 +169,9 @@ def test_a_worker_whose_driver_is_gone_stops_and_knows_that_nobody_heard_its_fai
 
 
 def test_who_does_not_know_the_key_is_not_heard(wire: Wire) -> None:
-    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), b"another", wire.name, "task", 1):
+    with pytest.raises(AttemptAbandoned), connected(wire.address, b"another", wire.name, "task", 1):
         pass
-    with Connection(socket.create_connection((HOST, wire.channel.port)).detach()) as line:
+    with Connection(socket.create_connection(wire.address).detach()) as line:
         assert line.recv_bytes().startswith(b"#CHALLENGE#")
         line.send_bytes(b"no digest")
         assert line.recv_bytes() == b"#FAILURE#"
@@ -211,10 +208,7 @@ Assigned = Callable[[Callable[[Run], bytes]], bytes]
 @pytest.fixture
 def assigned(wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Assigned:
     """A worker that is assigned work of this kind."""
-    about = tmp_path / "doing-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: doing\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(f"[amoro.work_kinds]\ndoing = {__name__}:Doing\n")
+    install(tmp_path, f"[amoro.work_kinds]\ndoing = {__name__}:Doing\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     def run(do: Callable[[Run], bytes]) -> bytes:
@@ -267,13 +261,12 @@ def run(wire: Wire, tmp_path: Path) -> Iterator[PartOf]:
 
 def test_what_a_part_makes_comes_out_and_what_it_took_is_known(wire: Wire, run: PartOf) -> None:
     def do(part: StageAttempt) -> Iterator[int]:
-        yield 1
-        yield 2
+        yield from (1, 2)
         part.conclude({"rows": 2})
 
     assert run(do) == [1, 2]
-    (told,) = wire.job.facts("split").values()
-    assert (set(wire.job.facts("split")), set(told), told["rows"]) == ({"split 3"}, {"rows", "core_ms"}, 2)
+    ((part, told),) = wire.job.facts("split").items()
+    assert (part, set(told), told["rows"]) == ("split 3", {"rows", "core_ms"}, 2)
 
 
 def test_a_failure_that_the_driver_has_heard_ends_the_job_and_is_not_raised_so_that_spark_repeats_nothing(
@@ -306,24 +299,18 @@ def _hang_ups_pass() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-def end_the_job(wire: Wire) -> None:
-    wire.job.stop()
-
-
-def end_the_executor(wire: Wire) -> None:
-    os.kill(os.getpid(), signal.SIGHUP)
-
-
-def begin_another(wire: Wire) -> None:
-    wire.line(2, "split 3")
-
-
 @pytest.mark.usefixtures("_hang_ups_pass")
 @pytest.mark.parametrize(
-    ("stop", "raised"), [(end_the_job, None), (end_the_executor, AttemptAbandoned), (begin_another, Superseded)]
+    ("stop", "raised"),
+    [
+        (lambda wire: wire.job.stop(), None),
+        (lambda wire: os.kill(os.getpid(), signal.SIGHUP), AttemptAbandoned),
+        (lambda wire: wire.line(2, "split 3"), Superseded),
+    ],
+    ids=["the job ends", "the executor ends", "another begins"],
 )
 def test_a_part_that_is_told_to_stop_is_no_result_and_no_failure_of_the_job(
-    wire: Wire, run: PartOf, stop: Callable[[Wire], None], raised: type[Exception] | None
+    wire: Wire, run: PartOf, stop: Callable[[Wire], object], raised: type[Exception] | None
 ) -> None:
     """Of a job that is over it ends quietly; else Spark hears of it."""
 
@@ -335,7 +322,7 @@ def test_a_part_that_is_told_to_stop_is_no_result_and_no_failure_of_the_job(
 
     with pytest.raises(raised) if raised else nullcontext():
         assert run(do) == [1]
-    assert (wire.job.failure, wire.job.is_over) == (None, stop is end_the_job)
+    assert (wire.job.failure, wire.job.is_over) == (None, raised is None)
 
 
 ROW_BYTES = 8
@@ -345,13 +332,8 @@ def piece(first: int, rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"number": pa.array(range(first, first + rows), pa.int64())})
 
 
-@pytest.fixture
-def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shuffle, "BLOCK_BYTES", 10 * ROW_BYTES)
-
-
-@pytest.mark.usefixtures("_small_blocks")
-def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size() -> None:
     collected, sent = Blocks(1000 * ROW_BYTES), []
     for number in range(9):
         sent += collected.add(number % 2, piece(number * 4, 4))
@@ -372,8 +354,8 @@ def test_rows_arrive_in_their_order_in_blocks_of_at_most_that_size() -> None:
     assert [sum(batch.num_rows for batch in rows_of(block)) for _, block in sent] == [30, 1]
 
 
-@pytest.mark.usefixtures("_small_blocks")
-def test_few_rows_of_many_batches_do_not_keep_these_in_memory() -> None:
+def test_few_rows_of_many_batches_do_not_keep_these_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shuffle, "BLOCK_BYTES", 10 * ROW_BYTES)
     collected, waited = Blocks(100 * ROW_BYTES), 0
     for number in range(20):
         batch = piece(number * 11, 11)

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +21,24 @@ from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.spark_backend import losses
-from tests.spark_backend.cluster import SPARK_HOME, Cluster, start_cluster
+from tests.spark_backend.cluster import HOST, SPARK_HOME, Cluster, start_cluster
 from tests.spark_backend.spark import SETTINGS, descendants, optimize_once, spark_optimizer
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = start_cluster(tmp_path, workers=2, cores=2)
-    yield made
-    made.close()
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Of so many workers, with as many cores each."""
+    with closing(start_cluster(tmp_path, request.param, request.param)) as made:
+        yield made
 
 
 @pytest.mark.timeout(1800)  # a busy machine is slow
+@pytest.mark.parametrize("cluster", [2], indirect=True, ids=["two workers"])
 def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_the_driver_are_killed(
     installation: Installation, cluster: Cluster
 ) -> None:
-    address = address_of(installation.up())
     table = losses.large_table(installation, "db.large", megabytes=200, level=19)
-    optimizer = spark_optimizer(installation, address, cluster.master_url, settings=losses.SETTINGS)
-    told = losses.lose_everything_once(installation, address, cluster, optimizer, table)
+    told = losses.lose_everything_once(installation, cluster, table)
     assert told["megabytes optimized"] >= 200
     assert told["files"] >= 250
     wait_until(lambda: losses.threads(installation) == [2], "a thread for each core that is left")
@@ -49,22 +48,12 @@ def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_t
     wait_until(lambda: losses.threads(installation) == [2], "no thread for the cores of a worker that is gone")
 
 
-SIX_PARTS = tuple("abcdef")
-
-
-@pytest.fixture
-def small_cluster(tmp_path: Path) -> Iterator[Cluster]:
-    made = start_cluster(tmp_path, workers=1, cores=1)
-    yield made
-    made.close()
-
-
 def table_of_six_tasks(catalog: Catalog, name: str) -> Table:
     """Six partitions of three files with deletes; the same rows each time."""
-    table = writer.make_table(catalog, name, SCHEMA, BY_PART)
+    table, parts = writer.make_table(catalog, name, SCHEMA, BY_PART), "abcdef"
     for first in (0, 10, 20):
-        writer.append(table, [row(first + number, part, f"{number}") for number in range(10) for part in SIX_PARTS])
-    writer.upsert(table, [row(3, part, "new") for part in SIX_PARTS], ["id"])
+        writer.append(table, [row(first + number, part, f"{number}") for number in range(10) for part in parts])
+    writer.upsert(table, [row(3, part, "new") for part in parts], ["id"])
     writer.delete_where(table, lambda record: record["id"] == 21)
     return table
 
@@ -77,13 +66,14 @@ def contents(table: Table) -> Counter[tuple[Any, int, str]]:
     )
 
 
+@pytest.mark.parametrize("cluster", [1], indirect=True, ids=["one worker"])
 def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_one_of_them_makes_alone(
-    installation: Installation, small_cluster: Cluster
+    installation: Installation, cluster: Cluster
 ) -> None:
     address = address_of(installation.up())
     marks = {name: installation.directory / f"{name}-holds" for name in ("standalone", "local", "cluster")}
     hold = {name: f"task.before_write=hold:{mark}" for name, mark in marks.items()}
-    on_executors = {"spark.executorEnv.AMORO_FAILPOINTS": hold["cluster"], "spark.executor.memory": "512m"}
+    on_executors = {"spark.executorEnv.AMORO_FAILPOINTS": hold["cluster"], **losses.SETTINGS}
     alone = installation.optimizer(address)
     by_one = table_of_six_tasks(installation.catalog, "db.by_one")
     before = look(by_one)
@@ -93,7 +83,7 @@ def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_on
 
     installation.optimizer(address, failpoints=hold["standalone"])
     spark_optimizer(installation, address, "local[1]", failpoints=hold["local"])
-    spark_optimizer(installation, address, small_cluster.master_url, "--threads", "1", settings=on_executors)
+    spark_optimizer(installation, address, cluster.master_url, "--threads", "1", settings=on_executors)
     together = table_of_six_tasks(installation.catalog, "db.together")
     planned = installation.ask("optimize", name_of(together), "--type", "full")
     wait_until(lambda: all(mark.exists() for mark in marks.values()), "each optimizer has a task")
@@ -109,78 +99,49 @@ def test_local_spark_a_cluster_and_a_standalone_optimizer_make_the_files_that_on
     assert_nothing_is_left(together)
 
 
-PYTHON = "./amoro/bin/python"
-LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
-
-
-@pytest.fixture(scope="module")
-def bare_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = start_cluster(tmp_path_factory.mktemp("bare"), workers=1, cores=2, bare=True)
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def address(shared: Installation) -> str:
-    return address_of(shared.up())
-
-
-@pytest.fixture(scope="module")
-def archive(shared: Installation, bare_cluster: Cluster) -> Path:
-    path = bare_cluster.directory / "amoro.tar.gz"
-    made = shared.ask("optimizer", "package", "--file", str(path))
-    assert (made["path"], made["size_bytes"]) == (str(path), path.stat().st_size)
-    return path
-
-
-def pythons(bare_cluster: Cluster) -> set[Path]:
+def pythons(cluster: Cluster) -> set[Path]:
     """The interpreters that run below the cluster's worker."""
     found = set()
-    for pid in descendants(bare_cluster.workers[0].popen.pid):
+    for pid in descendants(cluster.workers[0].popen.pid):
         with suppress(psutil.Error):  # it may have ended meanwhile
             found.add(Path(psutil.Process(pid).exe()))
     return {path for path in found if path.name.startswith("python")}
 
 
-def assert_only_the_archives_python(bare_cluster: Cluster) -> None:
-    (found,) = pythons(bare_cluster)
-    assert found.is_relative_to(bare_cluster.directory / "work"), found
+def optimize_with_the_archives_python(installation: Installation, cluster: Cluster) -> None:
+    optimize_once(installation)
+    (found,) = pythons(cluster)
+    assert found.is_relative_to(cluster.directory / "work"), found
 
 
-def test_executors_rewrite_with_what_the_archive_holds(
-    shared: Installation, address: str, bare_cluster: Cluster, archive: Path
+def test_executors_rewrite_with_what_the_archive_holds_which_spark_submit_brings_too(
+    installation: Installation, tmp_path: Path
 ) -> None:
-    settings = {"spark.executor.memory": "512m", "spark.archives": f"{archive}#amoro", "spark.pyspark.python": PYTHON}
-    optimizer = spark_optimizer(shared, address, bare_cluster.master_url, settings=settings, environment=LOOPBACK)
-    optimize_once(shared)
-    assert_only_the_archives_python(bare_cluster)
-    assert optimizer.terminate() == 0
+    address, archive, loopback = address_of(installation.up()), tmp_path / "amoro.tar.gz", {"SPARK_LOCAL_IP": HOST}
+    made = installation.ask("optimizer", "package", "--file", str(archive))
+    assert (made["path"], made["size_bytes"]) == (str(archive), archive.stat().st_size)
+    settings = {**losses.SETTINGS, "spark.pyspark.python": "./amoro/bin/python"}
+    with closing(start_cluster(tmp_path, workers=1, cores=2, bare=True)) as cluster:
+        given = {**settings, "spark.archives": f"{archive}#amoro"}
+        optimizer = spark_optimizer(installation, address, cluster.master_url, settings=given, environment=loopback)
+        optimize_with_the_archives_python(installation, cluster)
+        assert optimizer.terminate() == 0
+        wait_until(lambda: not pythons(cluster), "its application has left")
 
-
-def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
-    shared: Installation, address: str, bare_cluster: Cluster, archive: Path
-) -> None:
-    wait_until(lambda: not pythons(bare_cluster), "the application before has left")
-    script = shared.directory / "optimizer.py"
-    script.write_text("from amoro_core.__main__ import main\n\nmain()\n")
-    settings = {
-        **SETTINGS,
-        "spark.executor.memory": "512m",
-        "spark.pyspark.python": PYTHON,
-        "spark.pyspark.driver.python": sys.executable,
-    }
-    submit = (
-        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", bare_cluster.master_url),
-        *("--archives", f"{archive}#amoro"),
-        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
-        str(script),
-    )
-    optimizer = shared.start(
-        *("optimizer", "run", "--backend", "spark", "--address", address, "--heartbeat-interval", "500ms"),
-        program=submit,
-        environment={**LOOPBACK, "SPARK_LOCAL_DIRS": str(shared.directory), "SPARK_HOME": str(SPARK_HOME)},
-    )
-    optimizer.wait_for("optimizer.registered")
-    optimize_once(shared)
-    assert_only_the_archives_python(bare_cluster)
-    optimizer.kill()
+        script = tmp_path / "optimizer.py"
+        script.write_text("from amoro_core.__main__ import main\n\nmain()\n")
+        settings |= {**SETTINGS, "spark.pyspark.driver.python": sys.executable}
+        submit = (
+            *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master_url),
+            *("--archives", f"{archive}#amoro"),
+            *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+            str(script),
+        )
+        optimizer = installation.start(
+            *("optimizer", "run", "--backend", "spark", "--address", address, "--heartbeat-interval", "500ms"),
+            program=submit,
+            environment={**loopback, "SPARK_LOCAL_DIRS": str(tmp_path), "SPARK_HOME": str(SPARK_HOME)},
+        )
+        optimizer.wait_for("optimizer.registered")
+        optimize_with_the_archives_python(installation, cluster)
+        optimizer.kill()

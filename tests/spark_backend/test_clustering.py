@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import closing
@@ -16,14 +18,14 @@ import pytest
 from pyspark import SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
-from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
+from amoro_core.model.clustering import CLUSTER, ClusterOutput, Layout, LayoutKey, Strategy
 from amoro_core.model.files import LINEAGE_NAMES
 from amoro_core.model.task_payload import InputFile
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment
 from amoro_optimizer.work_kinds import InProcess
-from tests.acceptance.processes import PATIENCE_S, wait_until
+from tests.acceptance.processes import PATIENCE_S, ROOT, wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.files import Layout as FileLayout
@@ -41,16 +43,24 @@ from tests.spark_backend.groups import (
     another,
     clustered,
     files_of,
-    footer_of,
     group_of,
     group_table,
     kill_quietly,
     only_task,
+    rewritten,
     rows_of,
     small_slices,
 )
-from tests.spark_backend.spark import command_of, descendants, in_own_process, in_thread, open_backend, python_workers
-from tests.work import rewriting
+from tests.spark_backend.spark import command_of, descendants, in_thread, open_backend, python_workers
+
+STAGES = ("sample", "split", "write")
+
+
+def assert_made_as_alone(made: ClusterOutput, alone: ClusterOutput) -> None:
+    """Fail unless the files have the same rows, all of which went through each stage."""
+    assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+    live = made.rewrite.rows_written
+    assert [(stage.name, stage.rows) for stage in made.stages] == [(name, live) for name in STAGES]
 
 
 @pytest.mark.parametrize("layout", [LINEAR, HILBERT], ids=["linear", "hilbert"])
@@ -61,27 +71,25 @@ def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_make
     backend, spill = spark_application.backend, spark_application.scratch
     attempt, work = group_of(world, group_table(world.catalog), layout)
     before = set(spill.rglob("shuffle_*"))
-    told: list[tuple[int, int]] = []
-    stages: list[str] = []
+    told, stages = list[tuple[int, int]](), list[str]()
     heard = {"on_progress": lambda *rows: told.append(rows), "on_stage": lambda stage, core_ms: stages.append(stage)}
     made = clustered(backend, work, attempt, **heard)
     alone = clustered(InProcess(), work, another(attempt))
-    assert rows_of(made) == rows_of(alone)
-    assert (len(made.rewrite.data_files), made.cuts) == (OUTPUTS, alone.cuts)
+    assert_made_as_alone(made, alone)
+    assert len(made.rewrite.data_files) == OUTPUTS
     figures = ("rows_read", "rows_deleted", "rows_written")
     assert [getattr(made.rewrite, name) for name in figures] == [getattr(alone.rewrite, name) for name in figures]
     assert made.rewrite.rows_deleted > 100
     for one, other in zip(made.rewrite.data_files, alone.rewrite.data_files, strict=True):
         assert one.path.endswith("-g0123456789ab.parquet")
-        assert footer_of(one)[b"amoro.cluster"] == footer_of(other)[b"amoro.cluster"]
+        footers = [pq.read_metadata(local_path(file.path)).metadata for file in (one, other)]
+        assert footers[0][b"amoro.cluster"] == footers[1][b"amoro.cluster"]
         for name in ("record_count", "metrics", "sort_order_id"):
             assert getattr(one, name) == getattr(other, name)
-    live = made.rewrite.rows_written
-    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
     assert made.shuffle_bytes > 0
     assert {total for _, total in told} == {made.rewrite.rows_read}
     assert told == sorted(told)
-    assert list(dict.fromkeys(stages)) == ["sample", "split", "write"]
+    assert tuple(dict.fromkeys(stages)) == STAGES
     wait_until(lambda: set(spill.rglob("shuffle_*")) <= before, "what was shuffled is gone from the disk")
 
 
@@ -182,16 +190,14 @@ def test_executions_that_die_in_each_stage_are_repeated_and_the_files_are_the_sa
     made = clustered(backend, work, attempt)
     assert done == {("sample", "facts"), ("split", "facts"), ("write", "file"), ("write", "facts")}
     parts = len(work.rewrite.rewritten)
-    assert [len(watch.executions(stage)) for stage in ("sample", "split", "write")] == [parts, parts, OUTPUTS]
-    for stage in ("sample", "split", "write"):
+    assert [len(watch.executions(stage)) for stage in STAGES] == [parts, parts, OUTPUTS]
+    for stage in STAGES:
         assert max(len(executions) for executions in watch.executions(stage).values()) > 1
-    assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
-    live = made.rewrite.rows_written
-    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
+    assert_made_as_alone(made, alone)
     assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
 
 
-@pytest.mark.parametrize("stage", ["sample", "split", "write"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_a_cancelled_group_ends_in_every_stage_and_leaves_nothing(
     backend: SparkBackend, world: World, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,8 +228,7 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
     attempt, work = group_of(world, group_table(world.catalog), LINEAR)
     small = group_table(world.catalog, "db.small")
     other, beside = only_task(world, small)
-    begun, told = threading.Event(), threading.Event()
-    ended: list[str] = []
+    begun, told, ended = threading.Event(), threading.Event(), list[str]()
 
     def wait_for_the_other(one: Told) -> None:
         # Both cores are busy with the group; it has more parts than these.
@@ -235,7 +240,7 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
     tracker = context.statusTracker()
 
     def rewrite() -> None:
-        rewriting(backend)(beside, {}, other, lambda done, total: None, lambda: False)
+        rewritten(backend, beside, other)
         ended.append("small")
 
     with in_thread(lambda: clustered(backend, work, attempt), told.set) as group:
@@ -251,7 +256,7 @@ def test_a_group_leaves_the_next_free_core_to_other_tables(
     store = context._jsc.sc().statusStore()
     jobs = jobs_of(context, str(attempt))
     stages = [store.lastStageAttempt(number) for job in jobs for number in items_of(job.stageIds())]
-    assert {stage.name() for stage in stages} == {f"{name} cat.db.group" for name in ("sample", "split", "write")}
+    assert {stage.name() for stage in stages} == {f"{name} cat.db.group" for name in STAGES}
     assert {stage.schedulingPool().split("-")[0] for stage in stages} == {"amoro"}
 
 
@@ -266,8 +271,12 @@ SETTINGS = {
 
 
 def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(tmp_path: Path) -> None:
+    """In another process: there can be one application at a time in each, and pytest's process has one."""
     (tmp_path / "home").mkdir()
-    in_own_process(lose_an_executor, tmp_path)
+    program = f"from {__name__} import Path, lose_an_executor as run; run(Path({str(tmp_path)!r}))"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def lose_an_executor(directory: Path) -> None:
@@ -298,17 +307,13 @@ def lose_an_executor(directory: Path) -> None:
             watch = Watch(patch, kill_an_executor)
             made = clustered(backend, work, attempt)
         assert len(killed) == 1
-        assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+        assert_made_as_alone(made, alone)
         assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
-        counts = {
-            stage: [len(one) for one in watch.executions(stage).values()] for stage in ("sample", "split", "write")
-        }
+        counts = {stage: [len(one) for one in watch.executions(stage).values()] for stage in STAGES}
         assert counts["sample"] == [1] * parts, "the sample was taken again"
         assert len(counts["split"]) == parts
         assert 1 <= sum(counts["split"]) - parts < parts, "what the other executor had split was split again"
         assert len(counts["write"]) == MANY_OUTPUTS
-        live = made.rewrite.rows_written
-        assert [(one.name, one.rows) for one in made.stages] == [("sample", live), ("split", live), ("write", live)]
 
 
 def splitters() -> list[str]:

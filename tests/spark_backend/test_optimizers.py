@@ -176,7 +176,6 @@ def test_a_worker_whose_driver_was_killed_removes_its_file_and_another_optimizer
     assert_done(installation, held, 2)
 
 
-MB = 2**20
 SETTINGS = Settings(
     port=0,
     heartbeat_interval=timedelta(milliseconds=200),
@@ -186,15 +185,7 @@ SETTINGS = Settings(
 
 
 def config_for(coordinator: coordinator_app.Coordinator, threads: int) -> OptimizerConfig:
-    return OptimizerConfig(
-        address=coordinator.address,
-        group="default",
-        threads=threads,
-        memory_bytes=64 * MB,
-        enrolment_token=coordinator.enrolment_token,
-        heartbeat_interval_s=0.2,
-        labels={},
-    )
+    return OptimizerConfig(coordinator.address, "default", threads, 64 << 20, coordinator.enrolment_token, 0.2, {})
 
 
 def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_is_committed(
@@ -301,8 +292,6 @@ def test_spark_runs_only_while_there_is_work(installation: Installation) -> None
 
 CANARY = "kanarienvogel4711"
 SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
-
-
 #: Log4j's configuration with which Spark says on which ports it listens.
 TELLING_PORTS = """
 rootLogger.level = warn
@@ -315,12 +304,6 @@ appender.console.layout.pattern = %d %p %c: %m%n
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = info
 """
-
-
-def page(address: str) -> str:
-    answer = requests.get(address, timeout=30)
-    answer.raise_for_status()
-    return answer.text
 
 
 def test_credentials_of_storage_are_seen_in_no_log_no_page_no_event_and_no_file_that_stays(tmp_path: Path) -> None:
@@ -346,13 +329,12 @@ def require_credentials_unseen(installation: Installation) -> None:
     told = re.search(r"Successfully started service 'SparkUI' on port (\d+)", optimizer.output)
     assert told is not None
     base = f"http://127.0.0.1:{told[1]}"
-    pages = {
-        name: page(f"{base}/{name}")
-        for name in (
-            *("jobs/", "stages/", "environment/", "executors/", "executors/threadDump/?executorId=driver"),
-            *(f"api/v1/applications/{application}/{what}" for what in ("environment", "jobs", "stages", "executors")),
-        )
-    }
+    kinds = ("environment", "jobs", "stages", "executors")
+    names = (*(f"{kind}/" for kind in kinds), *(f"api/v1/applications/{application}/{kind}" for kind in kinds))
+    names = (*names, "executors/threadDump/?executorId=driver")
+    answers = {name: requests.get(f"{base}/{name}", timeout=30) for name in names}
+    assert all(answer.ok for answer in answers.values())
+    pages = {name: answer.text for name, answer in answers.items()}
     assert "spark.scheduler.mode" in pages["environment/"]
     assert f"{name_of(held.table)} · process" in pages["jobs/"]
     held.mark.unlink()

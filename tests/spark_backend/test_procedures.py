@@ -38,7 +38,7 @@ def template(spark_application: Application, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def place(template: Path, tmp_path: Path) -> Path:
-    return hudi.copy(template, tmp_path / "t")
+    return shutil.copytree(template, tmp_path / "t")
 
 
 def assert_same_rows(application: Application, before: list[hudi.Row], place: Path) -> None:
@@ -181,7 +181,7 @@ def test_the_coordinator_compacts_a_table_says_which_jar_is_missing_and_refuses_
     installation: Installation, spark_application: Application, template: Path
 ) -> None:
     lake = Lake(installation, template)
-    without = hudi.copy(template, lake.place.with_name("without"))
+    without = shutil.copytree(template, lake.place.with_name("without"))
     timeline = hudi.timeline(without)
     outcome = installation.run("table", "maintain", "lake.db.without", "--action", "hudi-cluster", "--wait")
     assert (outcome.status, "hoodie.write.lock.provider is not set" in outcome.stderr) == (6, True), outcome.stderr
