@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from amoro_core.bootstrap.settings import Settings
 from amoro_core.store.database import Store
 from tests.browser.chromium import expect
 from tests.dashboard import strangers
-from tests.dashboard.provider import CANARY, RULES, Mock, providing
+from tests.dashboard.provider import CANARY, Mock, login_settings, providing
 from tests.dashboard.served import Served, serving
 from tests.dashboard.strangers import PAYLOADS
 
@@ -218,8 +218,8 @@ def served(mock: Mock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     directory: Path = tmp_path_factory.mktemp("origins")
     secret = directory / "client.secret"
     secret.write_text(CANARY)
-    provider = {"oidc_issuer": mock.issuer, "oidc_client_id": "amoro", "oidc_client_secret": f"file:{secret}"}
-    with serving(directory / "home", replace(Settings(), **provider, oidc_roles=RULES)) as made:
+    settings = login_settings(oidc_issuer=mock.issuer, oidc_client_secret=f"file:{secret}")
+    with serving(directory / "home", settings) as made:
         yield made
 
 
