@@ -6,7 +6,6 @@ from datetime import timedelta
 
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store.database import Connection
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.table_files import ReadLimiter
 from tests.dashboard import states
@@ -28,19 +27,19 @@ def test_a_running_process_shows_steps_lanes_and_tasks(site: Site) -> None:
     assert "day=2026-01-07" in page
 
 
-def test_a_receipt_says_whether_its_rows_balance(site: Site) -> None:
-    made = builders.RECEIPT
-
-    def unequal(db: Connection) -> None:
-        (one,) = states.fill(db, 1)
-        states.ended(db, one, ENDED, receipt=replace(made, rows_after=made.rows_before - 1))
-
+def test_a_receipt_balances_its_rows(site: Site) -> None:
     page = words(site("typical").get(f"/processes/{ENDED}").text)
+    made = builders.RECEIPT
     assert f"rows {made.rows_before:,} = {made.rows_after:,} ✓" in page
     assert f"--before {made.base_snapshot_id} --after {made.snapshot_id}" in page
     assert f"amoro undo {ENDED}" in page
     assert "does not hold" not in page
-    page = site(unequal).get(f"/processes/{ENDED}").text
+
+
+def test_a_receipt_whose_rows_differ_says_so(site: Site) -> None:
+    unequal = replace(builders.RECEIPT, rows_after=builders.RECEIPT.rows_before - 1)
+    client = site(lambda db: states.ended(db, states.fill(db, 1)[0], ENDED, receipt=unequal))
+    page = client.get(f"/processes/{ENDED}").text
     assert "≠" in page
     assert "An equation of this receipt does not hold." in page
 
