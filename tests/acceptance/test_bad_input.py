@@ -43,7 +43,7 @@ def test_an_optimizer_that_is_not_let_in_says_why(shared: Installation, coordina
     assert [text for text in says if text not in ended.stderr] == []
 
 
-def test_a_port_that_is_taken_is_told_without_a_line_of_grpc_s_log(shared: Installation, coordinator: Process) -> None:
+def test_a_taken_port_is_told_without_a_line_of_grpcs_own_log(shared: Installation, coordinator: Process) -> None:
     port = address_of(coordinator).rpartition(":")[2]
     ended = shared.run_apart("up", "--home", str(shared.directory / "c"), "--port", port)
     assert (ended.status, ended.stdout) == (2, "")

@@ -101,9 +101,7 @@ def test_who_waits_for_the_end_is_told_once_that_nobody_works_on_it(cli: Cli, ad
     assert (result.status, result.err.startswith(f"Waiting: {NOBODY}\n")) == (0, True)
 
 
-def test_a_busy_table_is_waited_for_and_one_that_stays_so_ends_the_command_with_five(
-    cli: Cli, admin: FakeAdmin
-) -> None:
+def test_a_busy_table_is_waited_for(cli: Cli, admin: FakeAdmin) -> None:
     busy = Failure("sales.db.orders is busy with 0199", "AMORO-5004", 5)
     admin.script("OptimizeTable", busy, busy, *admin.scripts["OptimizeTable"])
     admin.script("GetTable", table(process_id="01997a4c-other", no_optimizer="group 'default' has no optimizer"))
@@ -115,6 +113,9 @@ def test_a_busy_table_is_waited_for_and_one_that_stays_so_ends_the_command_with_
     waits = admin.asked("GetProcess")
     assert [request.process_id for request in waits] == ["01997a4c-other"] * 2
     assert waits[0].wait_ms == 20_000
+
+
+def test_a_table_that_stays_busy_ends_the_command_with_five(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("OptimizeTable", Failure("the table is busy", "AMORO-5004", 5, "Wait."))
     admin.script("GetTable", table())
     result = cli("optimize", "sales.db.orders", "--timeout", "3s")

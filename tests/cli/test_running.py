@@ -129,7 +129,7 @@ def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare_cli: Cli, launcher: 
     assert (result.status, result.out, result.err) == (0, "", "")
 
 
-def test_an_optimizer_on_spark_has_spark_s_threads(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
+def test_an_optimizer_on_spark_has_a_thread_for_each_core(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
     bare_cli("optimizer", "run", "--backend", "spark", "--home", str(home))
     options = (
         "--backend spark --master spark://m:7077 --threads 3 --spark-conf a.b=2g --spark-conf c=d=e --jars /j.jar,k"
