@@ -42,7 +42,7 @@ def config_of(catalog: SqlCatalog) -> CatalogConfig:
 
 
 def name_of(table: Table, catalog: str = "cat") -> str:
-    return ".".join((catalog, *table.name()[-2:]))
+    return ".".join((catalog, *table.name()))
 
 
 def messy_table(catalog: Catalog, properties: Mapping[str, str] | None = None, *, name: str = "") -> Table:

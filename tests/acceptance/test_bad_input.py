@@ -94,7 +94,10 @@ def test_an_unusable_state_directory_is_told_as_that(home: Path, name: str, cont
         home.parent.rmdir()
     path = home.parent if name == ".." else home / name
     path.parent.mkdir(exist_ok=True)
-    path.mkdir() if content is None else path.write_bytes(content)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
     before = sorted(home.rglob("*"))
     ended = run_on(home, "optimize", "cat.db.t")
     error, hint = [line for line in ended.stderr.splitlines() if not line.startswith("No coordinator runs")]

@@ -171,10 +171,10 @@ def test_a_change_wakes_the_coroutines_of_every_loop_that_is_bound() -> None:
     changes.fire()  # closed loops are passed over
 
 
-OWN, CLIENT = "127.0.0.1", "203.0.113.9"
+PEER, CLIENT = "127.0.0.1", "203.0.113.9"
 
 
-@pytest.mark.parametrize(("proxies", "told"), [([], OWN), (["127.0.0.0/8"], CLIENT), (["10.0.0.0/8"], OWN)])
+@pytest.mark.parametrize(("proxies", "told"), [([], PEER), (["127.0.0.0/8"], CLIENT), (["10.0.0.0/8"], PEER)])
 def test_what_a_trusted_proxy_says_of_its_client_counts(tmp_path: Path, proxies: list[str], told: str) -> None:
     with serving(tmp_path / "home", replace(Settings(), trusted_proxies=tuple(proxies))) as served:
         said = {"X-Forwarded-For": CLIENT, "X-Forwarded-Proto": "https"}
