@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
 
 from amoro_cli.main import run
 from amoro_core.bootstrap.launcher import LocalLauncher
@@ -151,25 +152,29 @@ class Installation:
 
     def start(
         self,
-        *arguments: str,
+        *words: str,
         failpoints: str = "",
         environment: Mapping[str, str] | None = None,
         program: Sequence[str] = PROGRAM,
     ) -> Process:
         """Start `amoro` with these arguments."""
-        log = self.directory / f"{len(self.processes)}-{arguments[0]}.log"
+        log = self.directory / f"{len(self.processes)}-{words[0]}.log"
+        env = {**self.environment, **WITHOUT_PAGES, "AMORO_FAILPOINTS": failpoints, **(environment or {})}
         with log.open("wb") as output:
-            popen = subprocess.Popen(
-                [*program, *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self.directory,
-                env={**self.environment, **WITHOUT_PAGES, "AMORO_FAILPOINTS": failpoints, **(environment or {})},
-            )
-        process = Process(" ".join(arguments), popen, log)
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            popen = subprocess.Popen([*program, *words], cwd=self.directory, env=env, **streams)
+        process = Process(" ".join(words), popen, log)
         self.processes.append(process)
         return process
+
+    def held(self, table: Table, point: str, *then: str) -> tuple[Process, Path]:
+        """`amoro optimize` that stands at that point until the file is removed, and then at others."""
+        mark = self.directory / "held"
+        holds = [f"{point}=hold:{mark}", *(f"{one}=hold:{mark.with_name(one)}" for one in then)]
+        name = ".".join(("cat", *table.name()))
+        process = self.start("optimize", name, "--type", "full", failpoints=",".join(holds))
+        wait_until(mark.exists, f"it reached {point}")
+        return process, mark
 
     def up(self, *options: str, port: int = 0, failpoints: str = "") -> Process:
         """A coordinator that listens, without optimizer unless the options name its threads."""
@@ -219,14 +224,12 @@ class Installation:
         self.catalog.close()
 
 
-def amoro(
-    arguments: Sequence[str], environment: Mapping[str, str], directory: Path, *, merged: bool = False
-) -> Outcome:
+def amoro(words: Sequence[str], environment: Mapping[str, str], directory: Path, *, merged: bool = False) -> Outcome:
     """Run one command to its end in this process, with that environment alone; `merged`: all it says is in stdout."""
     out = _stream()
     err = _stream(out.buffer) if merged else _stream()
     with _environment(environment), _in_directory(directory), redirect_stdout(out), redirect_stderr(err):
-        status = run(LocalLauncher(), list(arguments))
+        status = run(LocalLauncher(), list(words))
     said = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return Outcome(status, said[0], "" if merged else said[1])
 
@@ -237,19 +240,11 @@ def bare_environment() -> dict[str, str]:
 
 
 def apart(
-    arguments: Sequence[str], environment: Mapping[str, str], directory: Path, program: Sequence[str] = PROGRAM
+    words: Sequence[str], environment: Mapping[str, str], directory: Path, program: Sequence[str] = PROGRAM
 ) -> Outcome:
     """Run one command to its end in a process of its own, with that environment alone."""
-    done = subprocess.run(
-        [*program, *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        cwd=directory,
-        env=environment,
-        timeout=PATIENCE_S,
-        check=False,
-        encoding="utf-8",
-    )
+    kept = {"stdin": subprocess.DEVNULL, "capture_output": True, "encoding": "utf-8", "timeout": PATIENCE_S}
+    done = subprocess.run([*program, *words], cwd=directory, env=environment, check=False, **kept)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
@@ -293,13 +288,15 @@ def install(directory: Path, settings: str = SETTINGS, properties: Mapping[str, 
     `properties` are further ones of the catalog, for the processes and not for the test.
     """
     catalog = writer.make_catalog(directory)
-    known = {**{key: catalog.properties[key] for key in _KEYS}, **(properties or {})}
-    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {value}" for key, value in known.items()))
-    (directory / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
+    configure(directory, catalog, properties)
     made = Installation(directory, catalog)
     made.home.mkdir(mode=0o700)
     (made.home / "amoro.yaml").write_text(settings)
     return made
 
 
-_KEYS = ("uri", "warehouse")
+def configure(directory: Path, catalog: SqlCatalog, properties: Mapping[str, str] | None = None) -> None:
+    """Name the catalog in pyiceberg's configuration of that directory, with these properties besides."""
+    known = {**{key: catalog.properties[key] for key in ("uri", "warehouse")}, **(properties or {})}
+    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {value}" for key, value in known.items()))
+    (directory / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")

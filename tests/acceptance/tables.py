@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.model.processes import CatalogConfig
 from tests.acceptance.processes import wait_until
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, by_content, row
@@ -34,13 +36,18 @@ class Seen:
     snapshot_id: int | None
 
 
-def name_of(table: Table) -> str:
-    return ".".join(("cat", *table.name()))
+def config_of(catalog: SqlCatalog) -> CatalogConfig:
+    """How coordinators know the catalog."""
+    return CatalogConfig(catalog.name, tuple({**catalog.properties, "type": "sql"}.items()))
 
 
-def messy_table(catalog: Catalog, properties: Mapping[str, str] | None = None) -> Table:
+def name_of(table: Table, catalog: str = "cat") -> str:
+    return ".".join((catalog, *table.name()))
+
+
+def messy_table(catalog: Catalog, properties: Mapping[str, str] | None = None, *, name: str = "") -> Table:
     """Six small files with two equality deletes and a position delete: 59 rows in one partition."""
-    table = writer.make_table(catalog, _new_name(), SCHEMA, properties=properties)
+    table = writer.make_table(catalog, name or _new_name(), SCHEMA, properties=properties)
     for first in range(0, 60, 10):
         writer.append(table, [row(first + number) for number in range(10)])
     writer.upsert(table, [row(3), row(25)], ["id"])

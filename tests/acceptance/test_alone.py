@@ -21,11 +21,7 @@ from tests.tiers import sample
 def test_each_command_does_its_own_work_when_two_run_at_once(installation: Installation) -> None:
     first_table, second_table = small_table(installation.catalog), small_table(installation.catalog)
     before = look(first_table), look(second_table)
-    mark = installation.directory / "held"
-    first = installation.start(
-        "optimize", name_of(first_table), "--type", "full", failpoints=f"task.before_write=hold:{mark}"
-    )
-    wait_until(mark.exists, "the first one is at work")
+    first, mark = installation.held(first_table, "task.before_write")
     second = installation.start("optimize", name_of(second_table), "--type", "full", "--wait")
     second.wait_for(f"Waiting: another command works on the state directory {installation.home}")
     third = installation.run("optimize", name_of(second_table), "--type", "full", "--timeout", "100ms")
@@ -43,14 +39,11 @@ def test_each_command_does_its_own_work_when_two_run_at_once(installation: Insta
     assert installation.run("verify", name_of(second_table)).status == 0
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def contents(directory: Path) -> dict[Path, bytes]:
     """Every file, but the index of the state database's log, which each reader keeps, and a log without content."""
-    found = {
-        str(file.relative_to(directory)): file.read_bytes()
-        for file in directory.rglob("*")
-        if file.is_file() and not file.name.endswith((".db-shm", ".log"))
-    }
-    return {name: content for name, content in found.items() if content or not name.endswith(".db-wal")}
+    files = (file for file in directory.rglob("*") if file.is_file() and file.suffix not in (".db-shm", ".log"))
+    found = {file: file.read_bytes() for file in files}
+    return {file: content for file, content in found.items() if content or file.suffix != ".db-wal"}
 
 
 def test_what_a_killed_command_left_is_shown_and_neither_carried_on_nor_changed(installation: Installation) -> None:
@@ -79,22 +72,15 @@ def test_what_a_killed_command_left_is_shown_and_neither_carried_on_nor_changed(
 def test_a_first_look_makes_no_state_directory(installation: Installation) -> None:
     name = name_of(small_table(installation.catalog))
     home = installation.directory / "elsewhere"
-    for arguments in (
-        ("plan", name),
-        ("table", "show", name),
-        ("table", "list"),
-        ("group", "list"),
-        ("process", "list", "--table", name),
-    ):
-        done = installation.run(*arguments, "--home", str(home))
+    for words in (f"plan {name}", f"table show {name}", "table list", "group list", f"process list --table {name}"):
+        done = installation.run(*words.split(), "--home", str(home))
         assert done.status == 0, done.stderr
     assert not home.exists()
 
 
 def test_what_is_due_is_done_in_order(installation: Installation) -> None:
-    table = messy_table(
-        installation.catalog, {"self-optimizing.enabled": "true", "history.expire.max-snapshot-age-ms": "1"}
-    )
+    eager = {"self-optimizing.enabled": "true", "history.expire.max-snapshot-age-ms": "1"}
+    table = messy_table(installation.catalog, eager)
     name, before = name_of(table), look(table)
     installation.ask("optimize", name, "--type", "full", "--wait")
     done = installation.ask("table", "maintain", name)
@@ -108,13 +94,10 @@ def test_what_is_due_is_done_in_order(installation: Installation) -> None:
 def test_a_coordinator_waits_for_the_command_before_it_and_says_for_whom(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
-    mark = installation.directory / "held"
-    first = installation.start("optimize", name_of(table), failpoints=f"task.before_write=hold:{mark}")
-    wait_until(mark.exists, "it is at work")
+    first, mark = installation.held(table, "task.before_write")
     second = installation.start("up", "--port", "0", "--without-optimizer")
-    second.wait_for(
-        f"Waiting up to 30 s: another command works on the state directory {installation.home} (pid {first.popen.pid}, "
-    )
+    second.wait_for("Waiting up to 30 s: another command works on the state directory ")
+    assert f"state directory {installation.home} (pid {first.popen.pid}, " in second.output
     mark.unlink()
     assert first.wait() == 0
     second.wait_for("amoro listens on")

@@ -43,9 +43,7 @@ def test_an_optimizer_that_is_not_let_in_says_why(shared: Installation, coordina
     assert [text for text in says if text not in ended.stderr] == []
 
 
-def test_a_port_that_is_taken_is_told_without_a_line_of_grpcs_own_log(
-    shared: Installation, coordinator: Process
-) -> None:
+def test_a_taken_port_is_told_without_a_line_of_grpcs_own_log(shared: Installation, coordinator: Process) -> None:
     port = address_of(coordinator).rpartition(":")[2]
     ended = shared.run_apart("up", "--home", str(shared.directory / "c"), "--port", port)
     assert (ended.status, ended.stdout) == (2, "")
@@ -78,18 +76,6 @@ UNUSABLE: tuple[tuple[str, bytes | None, str], ...] = (
 )  # fmt: skip
 
 
-def put(home: Path, name: str, content: bytes | None) -> None:
-    """Write what makes the state directory unusable."""
-    if name == "..":
-        home.parent.rmdir()
-    path = home.parent if name == ".." else home / name
-    path.parent.mkdir(exist_ok=True)
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "place").mkdir()
@@ -103,10 +89,15 @@ def run_on(home: Path, *arguments: str) -> Outcome:
 
 
 @pytest.mark.parametrize(("name", "content", "says"), UNUSABLE)
-def test_a_state_directory_that_cannot_be_used_is_told_as_that(
-    home: Path, name: str, content: bytes | None, says: str
-) -> None:
-    put(home, name, content)
+def test_an_unusable_state_directory_is_told_as_that(home: Path, name: str, content: bytes | None, says: str) -> None:
+    if name == "..":
+        home.parent.rmdir()
+    path = home.parent if name == ".." else home / name
+    path.parent.mkdir(exist_ok=True)
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
     before = sorted(home.rglob("*"))
     ended = run_on(home, "optimize", "cat.db.t")
     error, hint = [line for line in ended.stderr.splitlines() if not line.startswith("No coordinator runs")]
@@ -116,10 +107,10 @@ def test_a_state_directory_that_cannot_be_used_is_told_as_that(
     assert [path for path in sorted(home.rglob("*")) if path.name not in own and path not in before] == []
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "\udcff"])
-def test_a_state_directory_that_no_file_system_or_text_holds_is_wrong_usage(home: Path, name: str) -> None:
-    ended = run_on(home.with_name(name), "table", "list")
-    assert (ended.status, "[AMORO-200" in ended.stderr) == (2, True)
+def test_a_state_directory_that_no_file_system_or_text_holds_is_wrong_usage(home: Path) -> None:
+    for name in ("x" * 300, "\udcff"):
+        ended = run_on(home.with_name(name), "table", "list")
+        assert (ended.status, "[AMORO-200" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("command", [("optimize", "cat.db.t"), ("up", "--port", "0")])

@@ -24,10 +24,11 @@ def demo(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     (tmp_path / "tmp").mkdir(parents=True)
     home = str(tmp_path / "home")  # so that nothing of the user's own configuration is seen
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "HOME": home, "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "amoro_core", "demo", *options]
-    process = subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    command, pipes = (
+        [sys.executable, "-m", "amoro_core", "demo", *options],
+        dict.fromkeys(("stdout", "stderr"), subprocess.PIPE),
     )
+    process = subprocess.Popen(command, env=environment, text=True, encoding="utf-8", **pipes)
     try:
         yield process
     finally:
@@ -73,14 +74,8 @@ def test_the_demo_ends_with_fewer_files_no_deletes_and_equal_rows(tmp_path: Path
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    sample(
-        (
-            (signal.SIGINT, "planned"),
-            (signal.SIGTERM, "planned"),
-            (signal.SIGINT, "amoro demo in"),  # while pyarrow reads the data, which would take the signal for its own
-        ),
-        every=3,
-    ),
+    # The last while pyarrow reads the data, which would take the signal for its own.
+    sample(((signal.SIGINT, "planned"), (signal.SIGTERM, "planned"), (signal.SIGINT, "amoro demo in")), every=3),
 )
 def test_a_signal_ends_the_demo_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, words: str) -> None:
     with demo(tmp_path, "--seconds", "600") as process:

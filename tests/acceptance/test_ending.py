@@ -13,36 +13,19 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import Table
 
 from amoro_core.bootstrap.launcher import ENDING
 from amoro_core.model.properties import parse_duration
-from tests.acceptance.processes import (
-    PATIENCE_S,
-    ROOT,
-    STEADY,
-    Installation,
-    Process,
-    address_of,
-    free_port,
-    wait_until,
-)
-from tests.acceptance.tables import (
-    assert_nothing_is_left,
-    assert_optimized_once,
-    is_optimized,
-    look,
-    name_of,
-    partitioned_table,
-    small_table,
-)
+from tests.acceptance import tables
+from tests.acceptance.processes import PATIENCE_S, ROOT, STEADY, Installation, address_of, free_port, wait_until
+from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, small_table
 
 
 def test_an_optimizer_that_is_told_to_stop_finishes_and_reports_its_task(installation: Installation) -> None:
     address = address_of(installation.up())
     mark = installation.directory / "held"
     first = installation.optimizer(address, failpoints=f"task.before_write=hold:{mark}")
-    table = partitioned_table(installation.catalog)
+    table = tables.partitioned_table(installation.catalog)
     before = look(table)
     planned = installation.ask("optimize", name_of(table), "--type", "full")
     wait_until(mark.exists, "the optimizer is about to write")
@@ -60,7 +43,7 @@ def test_an_optimizer_that_is_told_to_stop_finishes_and_reports_its_task(install
     second = installation.optimizer(address)
     wait_until(lambda: is_optimized(table), "the next optimizer does the rest")
     assert_optimized_once(table, before, files=3)
-    assert_nothing_is_left(table)
+    tables.assert_nothing_is_left(table)
     assert second.terminate() == 0
 
 
@@ -68,7 +51,7 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     port, mark = free_port(), installation.directory / "held"
     coordinator = installation.up(port=port)
     optimizer = installation.optimizer(f"127.0.0.1:{port}", failpoints=f"task.before_complete=hold:{mark}")
-    table = partitioned_table(installation.catalog)
+    table = tables.partitioned_table(installation.catalog)
     before, known = look(table), installation.ask("optimizer", "list")["optimizers"]
     planned = installation.ask("optimize", name_of(table), "--type", "full")
     wait_until(mark.exists, "the optimizer has written its first output")
@@ -80,7 +63,7 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert (process["status"], [task["attempt"] for task in process["tasks"]]) == ("success", [1, 1, 1])
     assert_optimized_once(table, before, files=3)
-    assert_nothing_is_left(table)
+    tables.assert_nothing_is_left(table)
     again = installation.ask("optimizer", "list")["optimizers"]
     assert [one["optimizer_id"] for one in again] == [one["optimizer_id"] for one in known]
 
@@ -126,9 +109,8 @@ def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(in
         begun = next(number for number, line in enumerate(lines) if '"event": "coordinator.started"' in line)
         assert (lines.index(link) > begun, lines[lines.index(link) + 1]) == (True, "")
 
-        second = installation.run(
-            "up", "--port", "0", "--home", str(installation.directory / "other"), environment=served
-        )
+        other = str(installation.directory / "other")
+        second = installation.run("up", "--port", "0", "--home", other, environment=served)
         assert second.status == 2
         assert second.said[0].startswith(f"Error: 127.0.0.1:{port} can't be listened on: process {first.popen.pid} (")
         assert second.said[1].startswith("Hint: Stop what listens there, or choose another http-port")
@@ -136,29 +118,20 @@ def test_a_coordinator_serves_rest_tells_where_and_ends_with_connections_open(in
         assert first.terminate() == 0
 
 
-UNIT = ROOT / "docs" / "examples" / "amoro.service"
-
-
 @pytest.fixture(scope="module")
 def service() -> dict[str, str]:
     """What stands under [Service]; a key that stands twice has its last value."""
     parser = ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str
-    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    parser.read(ROOT / "docs" / "examples" / "amoro.service", encoding="utf-8")
     return dict(parser["Service"])
 
 
-@pytest.fixture
-def command(service: dict[str, str]) -> list[str]:
-    """What it starts, without the program's path."""
-    program, *arguments = service["ExecStart"].split()
-    assert Path(program).name == "amoro"
-    return arguments
-
-
-def test_what_it_starts_runs_until_sigterm_and_ends_well_in_time(
-    installation: Installation, service: dict[str, str], command: list[str]
+def test_what_it_starts_runs_until_sigterm_and_ends_in_time(
+    installation: Installation, service: dict[str, str]
 ) -> None:
+    program, *command = service["ExecStart"].split()
+    assert Path(program).name == "amoro"
     started = installation.start(*command, environment={"AMORO_PORT": "0"})
     started.wait_for("amoro listens on")
     assert '"event": "coordinator.started"' in started.output  # in lines for machines: it has no terminal
@@ -168,22 +141,16 @@ def test_what_it_starts_runs_until_sigterm_and_ends_well_in_time(
     assert parse_duration(f"{service['TimeoutStopSec']}s") > ENDING
 
 
-def test_what_may_pass_is_started_again_and_what_does_not_is_not(
-    installation: Installation, service: dict[str, str], command: list[str]
-) -> None:
-    final = service["RestartPreventExitStatus"].split()
-    assert service["Restart"] == "on-failure"
+def test_what_may_pass_is_started_again_and_the_rest_not(installation: Installation, service: dict[str, str]) -> None:
+    final, command = service["RestartPreventExitStatus"].split(), service["ExecStart"].split()[1:]
+    assert (service["Restart"], "5" in final, "2" in final, "1" in final) == ("on-failure", False, True, False)
     first = installation.up("--without-optimizer")
-    second = installation.run(*command, environment={"AMORO_PORT": "0"})
-    assert (second.status, "5" in final) == (5, False)
-    elsewhere = {"AMORO_HOME": str(installation.directory / "other")}
-    wrong = installation.run(*command, environment={**elsewhere, "AMORO_PORT": "http"})
-    assert (wrong.status, "2" in final) == (2, True)
-    port = address_of(first).rpartition(":")[2]
-    taken = installation.run(*command, environment={**elsewhere, "AMORO_PORT": port})
-    assert (taken.status, "2" in final) == (2, True)
+    assert installation.run(*command, environment={"AMORO_PORT": "0"}).status == 5
+    other = {"AMORO_HOME": str(installation.directory / "other")}
+    for wrong in ("http", address_of(first).rpartition(":")[2]):  # no port, and one that is taken
+        assert installation.run(*command, environment={**other, "AMORO_PORT": wrong}).status == 2
     first.kill()
-    assert (first.popen.returncode, "1" in final) == (-9, False)
+    assert first.popen.returncode == -9
 
 
 @pytest.fixture
@@ -197,9 +164,7 @@ def silent(installation: Installation) -> Iterator[socket.socket]:
         yield listener
 
 
-def test_a_coordinator_that_is_told_to_stop_ends_whatever_hangs(
-    installation: Installation, silent: socket.socket
-) -> None:
+def test_a_coordinator_told_to_stop_ends_whatever_hangs(installation: Installation, silent: socket.socket) -> None:
     coordinator = installation.up("--threads", "1")
     connection, _ = silent.accept()  # it looks for the catalog's tables
     with connection:
@@ -209,18 +174,12 @@ def test_a_coordinator_that_is_told_to_stop_ends_whatever_hangs(
     assert installation.run("process", "list").status == 0
 
 
-@pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_a_command_ends_by_its_timeout_whatever_hangs(
-    installation: Installation, silent: socket.socket, options: tuple[str, ...]
-) -> None:
-    ended = installation.run_apart("optimize", "silent.db.t", "--timeout", "2s", *options)
-    assert (ended.status, ended.stdout) == (124, ""), ended.stderr
-    assert "[AMORO-8001]" in ended.stderr
-
-
-def test_a_request_that_takes_too_long_is_told_with_the_catalog_and_the_time(
+def test_a_command_ends_by_its_timeout_whatever_hangs_and_tells_of_a_catalog_that_takes_too_long(
     installation: Installation, silent: socket.socket
 ) -> None:
+    for options in ((), ("--dry-run",)):
+        ended = installation.run_apart("optimize", "silent.db.t", "--timeout", "2s", *options)
+        assert (ended.status, ended.stdout, "[AMORO-8001]" in ended.stderr) == (124, "", True), ended.stderr
     environment = {"AMORO_CATALOG_TIMEOUT": "1s"}
     ended = installation.run("plan", "silent.db.t", environment=environment)
     assert (ended.status, ended.stdout) == (1, "")
@@ -229,27 +188,6 @@ def test_a_request_that_takes_too_long_is_told_with_the_catalog_and_the_time(
     found = installation.run("doctor", "-o", "json", environment=environment)
     answers = {item["name"]: item["ok"] for item in found.document["findings"]}
     assert (found.status, answers["catalog silent"], answers["catalog cat"]) == (1, False, True)
-
-
-def optimizers(installation: Installation) -> tuple[bool, str]:
-    """What doctor found about optimizers."""
-    found = installation.run("doctor", "-o", "json")
-    (finding,) = [item for item in found.document["findings"] if item["name"] == "optimizers"]
-    assert found.status == (0 if all(item["ok"] for item in found.document["findings"]) else 1)
-    return finding["ok"], finding["detail"]
-
-
-def held(installation: Installation, table: Table, point: str, *then: str) -> tuple[Process, Path]:
-    """`amoro optimize` in its own process, which stands at that point until the file is removed, and then at others."""
-    mark = installation.directory / "held"
-    holds = [f"{point}=hold:{mark}", *(f"{one}=hold:{mark.with_name(one)}" for one in then)]
-    process = installation.start("optimize", name_of(table), "--type", "full", failpoints=",".join(holds))
-    wait_until(mark.exists, f"it reached {point}")
-    return process, mark
-
-
-def interrupt(process: Process) -> None:
-    process.popen.send_signal(signal.SIGINT)
 
 
 def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Installation) -> None:
@@ -264,7 +202,7 @@ def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Instal
     process = installation.start("sql", "-e", endless)
     wait_until(lambda: len(installation.ask("audit", "list")["audit"]) == 2, "the statement has begun")
     assert short() == 5, "it runs, and no other can"
-    interrupt(process)
+    process.popen.send_signal(signal.SIGINT)
     assert (process.wait(), process.output.splitlines()[-1]) == (130, "Interrupted.")
     wait_until(lambda: short() == 0, "it has ended", 10)
 
@@ -272,8 +210,8 @@ def test_an_interrupt_ends_the_statement_in_the_coordinator(installation: Instal
 def test_what_was_planned_meanwhile_is_cancelled_too(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
-    process, mark = held(installation, table, "plan.before_store", "task.before_write")
-    interrupt(process)
+    process, mark = installation.held(table, "plan.before_store", "task.before_write")
+    process.popen.send_signal(signal.SIGINT)
     mark.unlink()
     process.wait_for("cancelled: the table is as it was")
 
@@ -294,8 +232,8 @@ def test_what_was_planned_meanwhile_is_cancelled_too(installation: Installation)
 def test_a_commit_that_has_begun_is_finished_and_told(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
-    process, mark = held(installation, table, "commit.after_intent")
-    interrupt(process)
+    process, mark = installation.held(table, "commit.after_intent")
+    process.popen.send_signal(signal.SIGINT)
     mark.unlink()
     assert process.wait() == 130
     assert "had been committed already\nInterrupted.\n" in process.output
@@ -305,10 +243,10 @@ def test_a_commit_that_has_begun_is_finished_and_told(installation: Installation
 def test_a_second_interrupt_changes_nothing_of_that(installation: Installation) -> None:
     table = small_table(installation.catalog)
     before = look(table)
-    process, mark = held(installation, table, "task.before_write")
-    interrupt(process)
+    process, mark = installation.held(table, "task.before_write")
+    process.popen.send_signal(signal.SIGINT)
     process.wait_for("cancelled: the table is as it was")
-    interrupt(process)
+    process.popen.send_signal(signal.SIGINT)
     mark.unlink()
     assert process.wait() in (130, -signal.SIGINT)
     assert "Traceback" not in process.output
@@ -325,12 +263,11 @@ def test_what_a_coordinator_does_goes_on(installation: Installation) -> None:
     process = installation.start("optimize", name_of(table), "--type", "full", "--wait")
     wait_until(mark.exists, "the task is about to write")
     process.wait_for("planned full")  # it knows which process it waits for
-    interrupt(process)
+    process.popen.send_signal(signal.SIGINT)
     assert process.wait() == 130
     (planned,) = installation.ask("process", "list")["processes"]
-    assert process.output.endswith(
-        f"The process goes on. See: amoro process show {planned['process_id']}\nInterrupted.\n"
-    )
+    see = f"The process goes on. See: amoro process show {planned['process_id']}"
+    assert process.output.endswith(f"{see}\nInterrupted.\n")
     mark.unlink()
     wait_until(lambda: is_optimized(table), "the coordinator commits")
     assert_optimized_once(table, before)
@@ -350,9 +287,8 @@ sys.meta_path.insert(0, Slow())
 from amoro_core.__main__ import main
 main()
 """
-    popen = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    popen = subprocess.Popen([sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT)}, **pipes)
     assert popen.stdout is not None
     assert popen.stdout.readline() == b"loading\n"
     popen.send_signal(signal.SIGINT)

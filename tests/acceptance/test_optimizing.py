@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.table import Table
 
 from amoro_core.iceberg.catalog.internal import InternalCatalog
+from tests.acceptance import tables
 from tests.acceptance.processes import Installation, address_of, wait_until
-from tests.acceptance.tables import (
-    EAGER,
-    Seen,
-    assert_nothing_is_left,
-    assert_optimized_once,
-    is_optimized,
-    look,
-    messy_table,
-    name_of,
-    small_table,
-)
+from tests.acceptance.tables import Seen, assert_optimized_once, is_optimized, look, messy_table, name_of, small_table
 from tests.engine import oracle, writer
 from tests.engine.builders import row
 from tests.engine.parquet_rows import local_path
-
-LONG_AGO_S = 10 * 86400
 
 
 def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
@@ -61,7 +47,7 @@ def test_a_table_is_optimized_minor_major_and_full_and_the_last_commit_is_taken_
         assert (document["process"]["type"], document["process"]["status"]) == (kind, "success")
         assert document["process"]["process_id"] == document["process_id"]
         assert_receipt(document, before, after)
-        assert_nothing_is_left(table)
+        tables.assert_nothing_is_left(table)
         writer.upsert(table, [row(5, value=kind), row(26, value=kind)], ["id"])
 
     before = look(table)
@@ -75,7 +61,7 @@ def test_a_table_is_optimized_minor_major_and_full_and_the_last_commit_is_taken_
 
 
 def test_a_table_that_lacks_a_file_fails_in_sight_of_all_until_the_file_is_back(installation: Installation) -> None:
-    lacking, sound = small_table(installation.catalog, EAGER), small_table(installation.catalog, EAGER)
+    lacking, sound = (small_table(installation.catalog, tables.EAGER) for _ in range(2))
     name = name_of(lacking)
     path = Path(local_path(next(iter(oracle.live_files(lacking))).path))
     before = look(lacking)
@@ -118,17 +104,9 @@ def test_a_table_that_lacks_a_file_fails_in_sight_of_all_until_the_file_is_back(
     assert_optimized_once(lacking, before)
     wait_until(lambda: installation.run("status").status == 0, "nothing is wrong any more")
     assert not installation.ask("table", "list", "--state", "failing")["tables"]
-    shown = wait_until(
-        lambda: (one := installation.ask("table", "show", name))["state"] == "healthy" and one, "the table is healthy"
-    )
+    wait_until(lambda: installation.ask("table", "show", name)["state"] == "healthy", "the table is healthy")
+    shown = installation.ask("table", "show", name)
     assert (shown["failures"], shown["failure_code"], shown["failing_since"]) == (0, "", None)
-
-
-def age(table: Table) -> None:
-    """Let every file below the table be of long ago."""
-    then = time.time() - LONG_AGO_S
-    for path in Path(local_path(table.metadata.location)).rglob("*"):
-        os.utime(path, (then, then))
 
 
 def test_a_catalog_of_our_own_is_made_filled_optimized_and_emptied(site: Installation) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.processes import ROOT, Installation, address_of, amoro, apart, bare_environment
+from tests.acceptance.processes import ROOT, Installation, address_of, amoro, apart, bare_environment, configure
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, small_table
 from tests.engine import writer
 
@@ -28,9 +28,7 @@ def run_apart(home: Path, cwd: Path, *arguments: str) -> str:
 def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_its_proof(tmp_path: Path) -> None:
     catalog = writer.make_catalog(tmp_path / "lake")
     table = messy_table(catalog)
-    told = {key: catalog.properties[key] for key in ("uri", "warehouse")}
-    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {value}" for key, value in told.items()))
-    (tmp_path / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
+    configure(tmp_path, catalog)
     before = look(table)
     short = name_of(table).removeprefix("cat.")  # the only catalog need not be named
     receipt = run_apart(tmp_path, tmp_path, "optimize", short, "--type", "full")
@@ -38,10 +36,7 @@ def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_it
     assert f"committed snapshot {after.snapshot_id}" in receipt
     assert "  rows     59 = 59 ✓" in receipt
     assert "none was lost, added or changed" in run_apart(tmp_path, tmp_path, "verify", short)
-    assert sorted(path.name for path in (tmp_path / ".amoro").iterdir() if path.suffix == ".token") == [
-        "admin.token",
-        "enrolment.token",
-    ]
+    assert {path.stem for path in (tmp_path / ".amoro").glob("*.token")} == {"admin", "enrolment"}
     catalog.close()
 
 
@@ -93,13 +88,8 @@ sys.exit(main())
 PAGES = {"amoro_core.web", "jinja2", "starlette", "uvicorn"}
 FORMATS = {f"amoro_core.formats.{name}" for name in ("directories", "hudi", "paimon")}
 NEVER = {"IPython", "boto3", "duckdb", "fsspec", "pandas", "pyspark", *FORMATS}
-COORDINATOR = {
-    "amoro_core.bootstrap.coordinator_app",
-    "amoro_core.planning",
-    "amoro_core.rpc",
-    "amoro_core.services",
-    "sqlite_utils",
-}
+OURS = ("bootstrap.coordinator_app", "planning", "rpc", "services")
+COORDINATOR = {*(f"amoro_core.{name}" for name in OURS), "sqlite_utils"}
 ENGINE = {"amoro_core.iceberg", "amoro_optimizer", "numpy", "pyarrow", "pyiceberg", "strictyaml", "structlog"}
 BESIDE = PAGES | NEVER | COORDINATOR | ENGINE
 
@@ -110,25 +100,19 @@ def imported(output: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "needless"),
+    ("words", "status", "needless"),
     [
-        (("--help",), 0, BESIDE | {"pydantic"}),
-        (("table", "list"), 0, BESIDE),
-        (("optimize", "{table}"), 0, BESIDE),
-        (
-            ("up", "--port", "0"),
-            5,
-            BESIDE - {"sqlite_utils", "numpy", "pandas", "pyarrow"},
-        ),  # it is refused before everything is loaded
+        ("--help", 0, BESIDE | {"pydantic"}),
+        ("table list", 0, BESIDE),
+        ("optimize {table}", 0, BESIDE),
+        ("up --port 0", 5, BESIDE - {"sqlite_utils", "numpy", "pandas", "pyarrow"}),  # refused before all is loaded
     ],
-    ids=["help", "list", "optimize", "up"],
 )
 def test_a_command_beside_a_coordinator_imports_what_it_needs(
-    site: Installation, arguments: tuple[str, ...], status: int, needless: set[str]
+    site: Installation, words: str, status: int, needless: set[str]
 ) -> None:
     table = name_of(small_table(site.catalog))
-    program = (sys.executable, "-c", PROGRAM)
-    done = site.run_apart(*(part.format(table=table) for part in arguments), program=program)
+    done = site.run_apart(*words.format(table=table).split(), program=(sys.executable, "-c", PROGRAM))
     assert done.status == status, done.stderr
     assert imported(done.stderr) & needless == set()
 
@@ -172,9 +156,8 @@ print(pyarrow.default_memory_pool().backend_name)
     done = apart(("--help",), environment, ROOT, (sys.executable, "-c", program))
     assert done.stdout.splitlines()[-1] == expected
     # Freed pages are soon given back, whoever takes them.
-    assert {"opt.dirty_decay_ms: 1000", "opt.muzzy_decay_ms: 0"} <= {
-        line.partition("(")[0].strip() for line in done.stderr.splitlines()
-    }
+    told = {line.partition("(")[0].strip() for line in done.stderr.splitlines()}
+    assert {"opt.dirty_decay_ms: 1000", "opt.muzzy_decay_ms: 0"} <= told
 
 
 def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(site: Installation) -> None:

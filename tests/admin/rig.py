@@ -13,9 +13,11 @@ from typing import Any
 from amoro_core.bootstrap.composition import CoordinatorHooks, Services, installed, utc_now
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.principals import Channel, Principal, Role
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
+from amoro_core.store import catalogs
 from amoro_core.store.database import Store
 
 ADMIN_TOKEN = "amo_admin"
@@ -50,10 +52,12 @@ class Rig:
         """The answer to that account."""
         return asyncio.run(self.services.operations(self.pool).call(method, request, by))
 
-    def create_group(self, name: str, by: Principal = ADMIN) -> pb.Group:
+    def create_group(self, name: str, by: Principal = ADMIN) -> None:
         """A call that changes something."""
-        made: pb.Group = self.call("CreateGroup", pb.CreateGroupRequest(name=name), by)
-        return made
+        self.call("CreateGroup", pb.CreateGroupRequest(name=name), by)
+
+    def add_catalog(self, name: str) -> None:
+        self.store.write(lambda db: catalogs.add(db, CatalogConfig(name, (("type", "in-memory"),))))
 
     def audit(self, **wanted: Any) -> list[audit_pb2.AuditEvent]:
         """What the audit has, the newest first."""

@@ -8,31 +8,21 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any, cast
 
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from amoro_core import errors
 from amoro_core.bootstrap.composition import Services
-from amoro_core.errors import (
-    AlreadyExists,
-    AmoroError,
-    CatalogNotFound,
-    Conflict,
-    InvalidArgument,
-    NotAllowed,
-    StoreFailed,
-    UnknownToken,
-    WaitTimeout,
-)
+from amoro_core.errors import AmoroError, CatalogNotFound, Conflict, InvalidArgument, NotAllowed, UnknownToken
 from amoro_core.model.history_events import KEEP_AUDIT, STRANGERS_A_MINUTE, STRANGERS_AN_HOUR, Audited, UnknownCallerLog
 from amoro_core.model.principals import Channel, Principal, Role, anonymous, checked_pattern
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.store import catalogs
 from tests.admin.conftest import Clock
 from tests.admin.operations import OPERATIONS, Row
 from tests.admin.rig import ADMIN, Rig
@@ -88,9 +78,7 @@ def hanging(rig: Rig) -> Iterator[Hanging]:
 
 
 @pytest.mark.parametrize(("name", "row"), OPERATIONS.items(), ids=list(OPERATIONS))
-def test_an_operation_that_hangs_is_answered_at_its_deadline_and_not_before(
-    rig: Rig, hanging: Hanging, name: str, row: Row
-) -> None:
+def test_an_operation_that_hangs_is_answered_at_its_deadline(rig: Rig, hanging: Hanging, name: str, row: Row) -> None:
     operations = type(rig.services.operations(rig.pool))(cast("Any", hanging), rig.services.changes, rig.pool)
 
     async def ask(loop: Loop) -> Any:
@@ -105,7 +93,9 @@ def test_an_operation_that_hangs_is_answered_at_its_deadline_and_not_before(
         found = run(ask)
         assert (found.ok, found.code, found.message) == (False, "AMORO-1010", "catalog has not answered within 10 s")
         return
-    with pytest.raises(WaitTimeout, match=rf"^{name} did not end within {row.deadline.total_seconds():g} s$") as late:
+    with pytest.raises(
+        errors.WaitTimeout, match=rf"^{name} did not end within {row.deadline.total_seconds():g} s$"
+    ) as late:
         run(ask)
     changes = row.is_audited and not name.startswith(("Preview", "RunStatement"))
     assert late.value.hint == ("What was begun goes on: look at it before you ask again." if changes else "")
@@ -125,7 +115,7 @@ def test_work_that_had_not_begun_at_the_deadline_never_begins(rig: Rig) -> None:
         asked = asyncio.ensure_future(operations.call("GetStatus", pb.GetStatusRequest(), ADMIN))
         await loop.put_ahead(0)
         await loop.put_ahead(31)
-        with pytest.raises(WaitTimeout):
+        with pytest.raises(errors.WaitTimeout):
             await asked
 
     run(ask)
@@ -145,7 +135,7 @@ def test_a_timeout_of_the_work_itself_is_not_taken_for_the_deadline(rig: Rig) ->
 
 def test_work_apart_leaves_the_pool_free_and_each_kind_is_bounded_by_itself(rig: Rig) -> None:
     """The pool of these operations has one thread, which all the hanging work would take."""
-    add_catalog(rig, "shop")
+    rig.add_catalog("shop")
     services = Hanging(rig.services, "verifying")
     operations = type(rig.services.operations(rig.pool))(cast("Any", services), rig.services.changes, rig.pool)
 
@@ -165,10 +155,6 @@ def test_work_apart_leaves_the_pool_free_and_each_kind_is_bounded_by_itself(rig:
             await operations.call("VerifyTable", verify, ADMIN)
 
     asyncio.run(ask())
-
-
-def add_catalog(rig: Rig, name: str) -> None:
-    rig.store.write(lambda db: catalogs.add(db, CatalogConfig(name, (("type", "in-memory"),))))
 
 
 # Patterns of operators: they limit actions on tables, never sight.
@@ -208,14 +194,12 @@ def test_a_pattern_is_an_operators_and_can_match_a_table() -> None:
 
 def test_what_is_refused_names_the_role_that_would_do(rig: Rig) -> None:
     for name in ("shop", "lake"):
-        add_catalog(rig, name)
+        rig.add_catalog(name)
     operator = Principal("op", Role.OPERATOR, "shop.other.*")
     with pytest.raises(NotAllowed) as refused:
         rig.call("SetTableEnabled", pb.SetTableEnabledRequest(table="shop.db.t", enabled=True), operator)
-    assert refused.value.message == (
-        "the token op acts on shop.other.* alone; SetTableEnabled on shop.db.t needs the role operator for that table, "
-        "or admin"
-    )
+    needed = "SetTableEnabled on shop.db.t needs the role operator for that table, or admin"
+    assert refused.value.message == f"the token op acts on shop.other.* alone; {needed}"
     with pytest.raises(NotAllowed, match="the token op has the role operator; CreateGroup needs the role admin") as low:
         rig.create_group("night", operator)
     assert low.value.hint.endswith("amoro token create NAME --role admin")
@@ -243,17 +227,16 @@ def test_a_key_whose_request_was_cut_off_does_nothing_for_a_day(rig: Rig, clock:
 
 
 def test_a_confirmation_names_the_table(rig: Rig) -> None:
-    rig.store.write(lambda db: catalogs.add(db, CatalogConfig("cat", ())))
+    rig.add_catalog("cat")
     requests = {"HurryTrash": pb.HurryTrashRequest, "ConfirmMaintenance": pb.MaintainTableRequest}
-    for method, request in requests.items():
-        for wrong in ("", "db.t", "cat.db.T"):
-            with pytest.raises(InvalidArgument, match=f"--confirm names '{wrong}', and the table is cat.db.t"):
-                rig.call(method, request(table="cat.db.t", confirm=wrong))
+    for (method, request), wrong in product(requests.items(), ("", "db.t", "cat.db.T")):
+        with pytest.raises(InvalidArgument, match=f"--confirm names '{wrong}', and the table is cat.db.t"):
+            rig.call(method, request(table="cat.db.t", confirm=wrong))
 
 
 def test_secrets_of_a_catalogs_files_are_masked(rig: Rig) -> None:
     files = {"s3.yaml": "s3.secret-access-key: hidden\ns3.region: eu\n"}
-    rig.store.write(lambda db: catalogs.add(db, CatalogConfig("cat", (("type", "in-memory"),))))
+    rig.add_catalog("cat")
     rig.services.catalogs.update("cat", CatalogChange(site_files=files))
     message = rig.call("GetCatalog", pb.GetCatalogRequest(name="cat"))
     assert message.properties["s3.secret-access-key"] == "***"
@@ -271,7 +254,7 @@ FULL = "CREATE TRIGGER full BEFORE {} ON audit_event BEGIN SELECT RAISE(ABORT, '
 
 def test_who_has_changed_what_is_told_with_the_way_and_the_outcome(rig: Rig) -> None:
     rig.call("CreateGroup", pb.CreateGroupRequest(name="night", properties={"a": "b"}))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(errors.AlreadyExists):
         rig.create_group("night")
     with pytest.raises(NotAllowed):
         rig.create_group("day", Principal("eve", Role.VIEWER))
@@ -280,21 +263,11 @@ def test_who_has_changed_what_is_told_with_the_way_and_the_outcome(rig: Rig) -> 
     rig.call("ListGroups", pb.ListGroupsRequest())
     tried, refused, failed, done = rig.audit()
     assert done.happened_ms > 0
-    done.happened_ms = 0
-    assert done == audit_pb2.AuditEvent(
-        event_id=1,
-        actor="admin",
-        actor_kind="token",
-        said="ann",
-        role="admin",
-        address="10.0.0.7",
-        way="rest",
-        operation="CreateGroup",
-        object="night",
-        parameters={"name": "night", "properties.a": "b"},
-        outcome="done",
-    )
-    assert (failed.outcome, failed.code) == ("failed", AlreadyExists.code)
+    who = {"actor": "admin", "actor_kind": "token", "said": "ann", "role": "admin", "address": "10.0.0.7"}
+    what = {"way": "rest", "operation": "CreateGroup", "object": "night", "outcome": "done"}
+    told = {"happened_ms": done.happened_ms, "parameters": {"name": "night", "properties.a": "b"}}
+    assert done == audit_pb2.AuditEvent(event_id=1, **who, **what, **told)
+    assert (failed.outcome, failed.code) == ("failed", errors.AlreadyExists.code)
     assert (refused.actor, refused.object, refused.outcome, refused.code) == ("eve", "day", "refused", NotAllowed.code)
     assert (tried.operation, tried.object, tried.dry_run, tried.outcome) == ("PreviewUndo", "0123456", True, "failed")
 
@@ -313,7 +286,7 @@ def test_calls_are_asked_for_by_who_what_and_when(rig: Rig) -> None:
 
 def test_a_call_that_cannot_be_written_down_is_not_made(rig: Rig) -> None:
     rig.execute(FULL.format("INSERT"))
-    with pytest.raises(StoreFailed, match="no space left"):
+    with pytest.raises(errors.StoreFailed, match="no space left"):
         rig.create_group("night")
     assert rig.call("ListGroups", pb.ListGroupsRequest()).total == 1
     # Who is nobody's friend is refused all the same.
@@ -329,10 +302,10 @@ def test_a_call_that_cannot_be_written_down_is_not_made(rig: Rig) -> None:
 def test_what_was_written_down_stays(rig: Rig, change: str) -> None:
     rig.create_group("night")
     for one in (change, "outcome = 'failed', code = 'AMORO-1'"):
-        with pytest.raises(StoreFailed, match="append only"):
+        with pytest.raises(errors.StoreFailed, match="append only"):
             rig.execute(f"UPDATE audit_event SET {one}")
     call = Audited(Principal("ann", Role.ADMIN), "X", "y", {"a": "b"})
-    with rig.services.auditing.audited(call), pytest.raises(StoreFailed, match="append only"):
+    with rig.services.auditing.audited(call), pytest.raises(errors.StoreFailed, match="append only"):
         rig.execute(f"UPDATE audit_event SET {change} WHERE outcome = 'begun'")
 
 
@@ -374,11 +347,9 @@ def test_refused_calls_of_strangers_are_written_down_if_they_would_change_someth
             asyncio.run(operations.refuse(method, anonymous(Channel.REST, "10.0.0.9"), UNKNOWN))
 
     refuse("ListGroups", "PreviewUndo", "RemoveGroup")
-    shown = [(row.actor, row.operation, row.way, row.address, row.outcome, row.code) for row in rig.audit()]
-    assert shown == [
-        ("", "RemoveGroup", "rest", "10.0.0.9", "refused", UnknownToken.code),
-        ("", "PreviewUndo", "rest", "10.0.0.9", "refused", UnknownToken.code),
-    ]
+    assert [row.operation for row in rig.audit()] == ["RemoveGroup", "PreviewUndo"]
+    shown = {(row.actor, row.way, row.address, row.outcome, row.code) for row in rig.audit()}
+    assert shown == {("", "rest", "10.0.0.9", "refused", UnknownToken.code)}
     refuse(*["RemoveGroup"] * 100)
     assert len(rig.audit()) == STRANGERS_A_MINUTE
     rig.services.auditing.trim()
@@ -420,10 +391,9 @@ def test_parameters_are_few_and_short(rig: Rig) -> None:
 
 def test_the_audit_has_every_call_that_changes_something_and_every_try(rig: Rig) -> None:
     """Whatever it is: the caller does it, not the operation."""
-    methods = pb.DESCRIPTOR.services_by_name["AdminService"].methods_by_name
-    assert sorted(OPERATIONS) == sorted(methods)
+    assert sorted(OPERATIONS) == sorted(METHODS)
     for method in OPERATIONS:
         with pytest.raises(NotAllowed):
-            rig.call(method, GetMessageClass(methods[method].input_type)(), Principal("eve", Role.ENROLMENT))
+            rig.call(method, GetMessageClass(METHODS[method].input_type)(), Principal("eve", Role.ENROLMENT))
     told = {one.operation for one in rig.audit(outcome="refused", limit=1000)}
     assert told == {name for name, one in OPERATIONS.items() if one.is_audited}

@@ -7,7 +7,7 @@ from pyiceberg.table import Table
 
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.model.processes import CatalogConfig
+from tests.acceptance.tables import config_of
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 
@@ -44,8 +44,7 @@ def table(catalog: SqlCatalog) -> Table:
 @pytest.fixture
 def coordinator(home: Path, catalog: SqlCatalog) -> Iterator[Coordinator]:
     """One that runs on the state directory and knows the catalog, without optimizer."""
-    config = CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
-    running = Coordinator(home, Settings(port=0), watch=False, catalogs=[config])
+    running = Coordinator(home, Settings(port=0), watch=False, catalogs=[config_of(catalog)])
     running.start()
     yield running
     running.stop()

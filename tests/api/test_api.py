@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,24 +19,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
-from amoro_core import connect, optimize, plan, verify
+from amoro_core import connect, errors, optimize, plan, verify
 from amoro_core.api import Client, EncodedFiles, Optimizing, Plan, Verification
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_optimizer
 from amoro_core.bootstrap.process import StderrHandler
-from amoro_core.errors import (
-    CannotUndo,
-    CatalogNotFound,
-    CoordinatorUnavailable,
-    IllegalState,
-    InvalidArgument,
-    StateDirectoryLocked,
-    TableNotFound,
-    TableRefused,
-    UnknownToken,
-    VerificationFailed,
-    WaitTimeout,
-    WorkFailed,
-)
+from amoro_core.errors import InvalidArgument
 from amoro_core.store.database import StateLock
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -97,7 +85,7 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
         assert client.optimize("cat.db.t", type="full", wait=False).outcome == "planned"
         (process,) = client.processes()
         assert (process.status, process.receipt, process.tasks_done, process.finished_at) == ("running", None, 0, None)
-        with pytest.raises(WaitTimeout):
+        with pytest.raises(errors.WaitTimeout):
             client.wait(process.process_id, timeout="100ms")
         assert client.cancel(process.process_id).status == "closed"
         assert client.enable("cat.db.t").enabled
@@ -127,7 +115,7 @@ def test_a_running_coordinator_of_the_state_directory_is_asked_and_what_it_did_i
         assert str(done.receipt).splitlines()[-1] == f"  undo   amoro undo {process_id}"
         undone = client.undo(process_id)
         assert (undone.outcome, undone.process.type) == ("success", "undo-optimizing")
-        with pytest.raises(CannotUndo, match="is no longer live") as refused:
+        with pytest.raises(errors.CannotUndo, match="is no longer live") as refused:
             client.undo(process_id)
         assert (refused.value.code, refused.value.exit_status) == ("AMORO-6004", 6)
     assert len(table.refresh().inspect.files()) == 3
@@ -138,14 +126,14 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
     table: Table, home: Path, coordinator: Coordinator, tmp_path: Path
 ) -> None:
     with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
-        with pytest.raises(TableNotFound, match=r"cat\.db\.nope") as not_found:
+        with pytest.raises(errors.TableNotFound, match=r"cat\.db\.nope") as not_found:
             client.plan("cat.db.nope")
         assert (not_found.value.code, not_found.value.exit_status) == ("AMORO-3002", 3)
         assert not_found.value.__notes__ == ["Hint: Did you mean cat.db.t?"]
-        with pytest.raises(CatalogNotFound):
+        with pytest.raises(errors.CatalogNotFound):
             client.tables(catalog="nope")
         client.disable("cat.db.t")
-        with pytest.raises(TableRefused, match="switched off") as off:
+        with pytest.raises(errors.TableRefused, match="switched off") as off:
             client.optimize("cat.db.t")
         assert off.value.hint == "Switch it on with: amoro table enable cat.db.t"
         assert off.value.__notes__ == [f"Hint: {off.value.hint}"]
@@ -154,16 +142,15 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
         for wrong in ("soon", "-5s", timedelta(seconds=-1), 30):
             with pytest.raises(InvalidArgument, match="is not a duration"):
                 client.optimize("cat.db.t", timeout=wrong)
-        with pytest.raises(InvalidArgument, match="force needs the type full"):
-            client.plan("cat.db.t", type="major", force=True)
-        with pytest.raises(InvalidArgument, match="force needs the type full") as forced:
-            client.optimize("cat.db.t", force=True)
-        assert forced.value.hint == "Ask for that type: --type full --force."
+        for forced in (partial(client.plan, type="major"), client.optimize):
+            with pytest.raises(InvalidArgument, match="force needs the type full") as refused:
+                forced("cat.db.t", force=True)
+            assert refused.value.hint == "Ask for that type: --type full --force."
     with pytest.raises(InvalidArgument, match="is not a table that pyiceberg has loaded"):
         plan("cat.db.t", home=home)
-    with pytest.raises(UnknownToken):
+    with pytest.raises(errors.UnknownToken):
         connect(coordinator.address, "amo_wrong")
-    with pytest.raises(CoordinatorUnavailable, match="no coordinator runs on"):
+    with pytest.raises(errors.CoordinatorUnavailable, match="no coordinator runs on"):
         connect(home=tmp_path / "other")
 
 
@@ -171,7 +158,7 @@ def test_a_verification_that_fails_says_what_differs(table: Table, home: Path) -
     (first, *_) = oracle.live_files(table)
     added = tuple(write_data_files(table, [row(number) for number in range(9)]))
     commit(table, lambda head: Change(added, frozenset({first.path}), summary={"amoro.process-id": "x"}))
-    with pytest.raises(VerificationFailed) as failed:
+    with pytest.raises(errors.VerificationFailed) as failed:
         verify(table, home=home)
     found = failed.value.verification
     assert isinstance(found, Verification)
@@ -204,27 +191,22 @@ def test_a_catalog_that_nobody_else_can_open_is_refused_by_name(tmp_path: Path) 
 
 def test_a_state_directory_that_others_hold_is_waited_for_and_then_told(table: Table, home: Path) -> None:
     home.mkdir()
-    with StateLock.acquire(home), pytest.raises(StateDirectoryLocked):
+    with StateLock.acquire(home), pytest.raises(errors.StateDirectoryLocked):
         optimize(table, home=home, timeout=timedelta(milliseconds=200))
 
 
-@pytest.fixture
-def no_command_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that other tests ran in this process sent its logs to stderr."""
+def test_what_goes_wrong_is_raised_and_nothing_is_written_to_stderr(
+    table: Table, home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Commands that other tests ran in this process sent its logs to stderr.
     root = logging.getLogger()
     others = [handler for handler in root.handlers if not isinstance(handler, StderrHandler)]
     monkeypatch.setattr(root, "handlers", others)
-
-
-@pytest.mark.usefixtures("no_command_logs")
-def test_what_goes_wrong_is_raised_and_nothing_is_written_to_stderr(
-    table: Table, home: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
     with table.transaction() as change:
         change.set_properties({"self-optimizing.execute.num-retries": "0"})
     (first, *_) = oracle.live_files(table)
     Path(first.path.removeprefix("file://")).unlink()
-    with pytest.raises(WorkFailed, match="does not exist"):
+    with pytest.raises(errors.WorkFailed, match="does not exist"):
         optimize(table, type="full", home=home)
     assert capfd.readouterr() == ("", "")
 
@@ -315,7 +297,7 @@ def test_a_plan_is_stored_and_started_later(scattered: Table, coordinator: Coord
         assert waiting.status == "requested"
         started = client.start(waiting.process_id)
         assert started.status == "success"
-        with pytest.raises(IllegalState, match="is success"):
+        with pytest.raises(errors.IllegalState, match="is success"):
             client.start(waiting.process_id)
     assert files_of(scattered, 1500) <= 2
 

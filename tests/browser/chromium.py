@@ -69,31 +69,21 @@ class Seat:
 
     @classmethod
     def of(
-        cls,
-        browser: Browser,
-        origin: str,
-        token: str,
-        *,
-        width: int = 1280,
-        scheme: str = "light",
-        script: bool = True,
-        height: int = 900,
+        cls, browser: Browser, origin: str, token: str, width: int = 1280, scheme: str = "light", **options: Any
     ) -> Seat:
         """A new context with a page, which sends the token with each request; "": none."""
         context = browser.new_context(
             base_url=origin,
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if scheme == "dark" else "light",
-            java_script_enabled=script,
+            viewport={"width": width, "height": options.pop("height", 900)},
+            color_scheme=scheme,
             extra_http_headers={"Authorization": f"Bearer {token}"} if token else {},
             timezone_id="Europe/Berlin",
             locale="en-GB",
+            **options,
         )
-        made = cls(context, origin, context.new_page())
-        made._listen()
-        return made
+        return cls(context, origin, context.new_page())
 
-    def _listen(self) -> None:
+    def __post_init__(self) -> None:
         self.page.on("console", lambda said: said.type == "error" and self.wrong.append(f"console: {said.text}"))
         self.page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
         self.page.on("requestfailed", self._failed)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from amoro_core.bootstrap.settings import Settings
 from tests.browser import chromium
+from tests.browser.chromium import Seat
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
 from tests.store.builders import open_store
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 Stated = Callable[[str], Served]
+Sit = Callable[..., Seat]
 
 
 # Not of the session: while Playwright is started, no other test of the process could run an event loop of its own.
@@ -45,3 +47,17 @@ def stated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stated]:
             return running[state]
 
         yield find
+
+
+@pytest.fixture
+def sit(browser: Browser, stated: Stated) -> Iterator[Sit]:
+    """Seats an administrator before the coordinator in the state of that name, with these options, until the end."""
+    with ExitStack() as ending:
+
+        def before(state: str, **options: Any) -> Seat:
+            served = stated(state)
+            seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, **options)
+            ending.callback(seat.close)
+            return seat
+
+        yield before

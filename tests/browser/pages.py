@@ -19,26 +19,9 @@ PROCESSES = {
     "commit unknown": "0199dddd-0001-7000-8000-000000000000",
 }
 EVERYWHERE = (
-    "/",
-    "/catalogs",
-    "/tables",
-    "/processes",
-    "/groups",
-    "/groups/default",
-    "/optimizers",
-    "/optimizers?group=default&range=7d",
-    "/queue",
-    "/events",
-    "/report",
-    "/audit",
-    "/maintenance",
-    "/trash",
-    "/sql",
-    "/users",
-    "/settings",
-    "/system",
-    "/rest",
-    "/login",
+    *("/", "/catalogs", "/tables", "/processes", "/groups", "/groups/default", "/optimizers"),
+    *("/optimizers?group=default&range=7d", "/queue", "/events", "/report", "/audit", "/maintenance", "/trash"),
+    *("/sql", "/users", "/settings", "/system", "/rest", "/login"),
 )
 OF_A_TABLE = ("", "/files", "/snapshots", "/schema", "/processes", "/maintenance", "/properties", "/plan")
 FORMS_OF_A_TABLE = ("/enable", "/disable", "/block", "/optimize")
@@ -46,15 +29,8 @@ FORMS_OF_A_TABLE = ("/enable", "/disable", "/block", "/optimize")
 #: Forms that are the same whatever the state, and what there is in the state "typical" alone.
 FORMS = (
     *("/login/link?code=x", "/users/add", "/users/ann/update", "/users/ann/password", "/users/ann/remove"),
-    *(
-        "/catalogs/add",
-        "/create-group",
-        "/tokens/create",
-        "/tokens/any/revoke",
-        "/system/backup",
-        "/groups/default/scale",
-        "/instances/any/kill",
-    ),
+    *("/catalogs/add", "/create-group", "/groups/default/scale", "/instances/any/kill"),
+    *("/tokens/create", "/tokens/any/revoke", "/system/backup"),
     *("/optimizers/optimizer-1/drain", "/optimizers/optimizer-1/release", "/trash/hurry"),
     *(f"/trash/{CONDEMNED}", f"/trash/{CONDEMNED}/restore", f"{TABLE}/verify", f"{TABLE}/unblock/1"),
     *(f"/processes/{PROCESSES['typical']}/{form}" for form in ("cancel", "confirm", "start", "undo")),

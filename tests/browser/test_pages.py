@@ -12,7 +12,7 @@ import pytest
 
 from amoro_core.web import pages
 from tests.browser.chromium import Seat, expect
-from tests.browser.conftest import Stated
+from tests.browser.conftest import Sit, Stated
 from tests.browser.pages import ELSEWHERE, ONCE, STATES, TABLE, looks, paths_in
 from tests.browser.screenshots import IMAGES, PICTURES, SIZE, take
 from tests.tiers import count
@@ -46,9 +46,8 @@ def test_a_page_reads_in_every_state(
     assert seat.page.locator("h1").inner_text()
 
 
-def test_an_id_is_told_by_its_end_and_a_click_copies_it(browser: Browser, stated: Stated) -> None:
-    served = stated("failing")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+def test_an_id_is_told_by_its_end_and_a_click_copies_it(sit: Sit) -> None:
+    seat = sit("failing")
     seat.context.grant_permissions(["clipboard-read", "clipboard-write"])
     seat.look("/processes")
     shown = seat.page.locator("tbody [data-copy]")
@@ -57,13 +56,11 @@ def test_an_id_is_told_by_its_end_and_a_click_copies_it(browser: Browser, stated
     seat.page.get_by_role("button", name=f"Copy {whole[7]}").click()
     assert seat.page.evaluate("navigator.clipboard.readText()") == whole[7]
     assert seat.wrong == []
-    seat.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated: Stated, width: int) -> None:
-    served = stated("failing")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=width)
+def test_a_long_text_opens_by_keyboard_and_is_announced(sit: Sit, width: int) -> None:
+    seat = sit("failing", width=width)
     seat.look("/processes")
     text, page = seat.page.locator("td.why summary").first, seat.page
     session = seat.context.new_cdp_session(page)
@@ -71,9 +68,8 @@ def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated
     def expanded() -> bool:
         """What a screen reader says of the text."""
         node = session.send("Runtime.evaluate", {"expression": "document.querySelector('td.why summary')"})["result"]
-        (seen,) = session.send(
-            "Accessibility.getPartialAXTree", {"objectId": node["objectId"], "fetchRelatives": False}
-        )["nodes"]
+        asked = {"objectId": node["objectId"], "fetchRelatives": False}
+        (seen,) = session.send("Accessibility.getPartialAXTree", asked)["nodes"]
         return next(bool(one["value"]["value"]) for one in seen["properties"] if one["name"] == "expanded")
 
     def is_whole() -> bool:
@@ -93,12 +89,10 @@ def test_a_long_text_opens_by_keyboard_and_is_announced(browser: Browser, stated
     text.click()
     assert (expanded(), is_whole()) == (False, False)
     assert seat.wrong == []
-    seat.close()
 
 
-def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(sit: Sit) -> None:
+    seat = sit("typical")
     seat.look("/")
     search = seat.page.get_by_role("combobox", name="Find a table")
     with seat.page.expect_response("**/find?text=orders"):
@@ -109,7 +103,6 @@ def test_the_search_suggests_tables_and_shows_the_one_that_is_chosen(browser: Br
     search.fill("lake.finance.orders")
     seat.page.wait_for_url("**/tables/lake.finance.orders")
     assert seat.wrong == []
-    seat.close()
 
 
 def test_each_route_that_is_read_is_looked_at() -> None:
@@ -121,29 +114,24 @@ def test_each_route_that_is_read_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("path", ["/tables/lake.sales.nothing", "/tables?sort=none", "/processes/0199ffff-ffff"])
-def test_a_page_of_an_error_reads(browser: Browser, stated: Stated, path: str) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=360, scheme="dark")
+def test_a_page_of_an_error_reads(sit: Sit, path: str) -> None:
+    seat = sit("typical", width=360, scheme="dark")
     seat.look(path, 400 if "?" in path else 404)
     seat.examine()
     assert [one for one in seat.wrong if not one.startswith("console: Failed to load resource")] == []
-    seat.close()
 
 
-def test_without_script_every_page_reads(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, script=False)
+def test_without_script_every_page_reads(sit: Sit) -> None:
+    seat = sit("typical", java_script_enabled=False)
     for path in paths_in("typical"):
         answer = seat.page.goto(path)
         assert answer is not None
         assert answer.status == 200, path
         assert len(seat.page.locator("main").inner_text()) > 20, path
-    seat.close()
 
 
-def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, stated: Stated) -> None:
-    served = stated("typical")
-    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+def test_a_confirmation_opens_over_the_page_and_closes_again(sit: Sit) -> None:
+    seat = sit("typical")
     seat.look(TABLE)
     page = seat.page
     page.get_by_role("link", name="Block…").click()
@@ -155,17 +143,11 @@ def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, s
     dialog.wait_for(state="detached")
     assert page.evaluate("document.activeElement.textContent") == "Block…"
     assert seat.wrong == []
-    seat.close()
-
-
-def size(picture: Path) -> tuple[int, int]:
-    """Width and height of a PNG file."""
-    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
-    return width, height
 
 
 def test_the_pictures_of_the_how_to_are_taken_of_the_pages(browser: Browser, stated: Stated, tmp_path: Path) -> None:
     served = stated("typical")
     take(browser, f"http://127.0.0.1:{served.port}", served.admin, tmp_path)
-    assert {path.name: size(path) for path in tmp_path.glob("*.png")} == dict.fromkeys(PICTURES, SIZE)
-    assert {path.name: size(path) for path in IMAGES.glob("*.png")} == dict.fromkeys(PICTURES, SIZE)
+    for directory in (tmp_path, IMAGES):
+        sizes = {path.name: struct.unpack(">II", path.read_bytes()[16:24]) for path in directory.glob("*.png")}
+        assert sizes == dict.fromkeys(PICTURES, SIZE)

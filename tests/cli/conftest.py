@@ -3,9 +3,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,27 @@ from tests.cli.fakes import TOKEN, FakeAdmin, FakeLauncher, check_document, serv
 
 @dataclass
 class Result:
+    """How a command ended, and what it said on both streams."""
+
     status: int
     out: str
     err: str
 
+    @property
+    def document(self) -> Any:
+        """What it printed as JSON."""
+        return json.loads(self.out or "null")
+
 
 Cli = Callable[..., Result]
+
+
+def run_with(launcher: Any, words: Sequence[str], capfd: pytest.CaptureFixture[str]) -> Result:
+    """Run a command in this process."""
+    status = run(launcher, words)
+    captured = capfd.readouterr()
+    check_document(captured.out)
+    return Result(status, captured.out, captured.err)
 
 
 class Terminal(io.StringIO):
@@ -52,14 +68,7 @@ def launcher() -> FakeLauncher:
 @pytest.fixture
 def bare_cli(launcher: FakeLauncher, capfd: pytest.CaptureFixture[str]) -> Cli:
     """The command line as it is, without a state directory."""
-
-    def call(*arguments: str) -> Result:
-        status = run(launcher, arguments)
-        captured = capfd.readouterr()
-        check_document(captured.out)
-        return Result(status, captured.out, captured.err)
-
-    return call
+    return lambda *words: run_with(launcher, words, capfd)
 
 
 @pytest.fixture

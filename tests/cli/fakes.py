@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import grpc
 from jsonschema import Draft202012Validator
 
-from amoro_cli.connection import Endpoint, Finding, Kind, OptimizerOptions, Package, UpOptions
+from amoro_cli.connection import Endpoint, Finding, Kind, Package
 from amoro_core.documents.json_documents import schemas
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
@@ -62,13 +62,8 @@ class FakeAdmin(AdminServiceServicer):
 
     def _abort(self, failure: Failure, context: grpc.ServicerContext) -> NoReturn:
         if failure.code:
-            context.set_trailing_metadata(
-                (
-                    ("amoro-code", failure.code),
-                    ("amoro-exit", str(failure.exit_status)),
-                    ("amoro-hint-bin", failure.hint.encode()),
-                )
-            )
+            told = {"amoro-code": failure.code, "amoro-exit": str(failure.exit_status)}
+            context.set_trailing_metadata((*told.items(), ("amoro-hint-bin", failure.hint.encode())))
         context.abort(failure.status, failure.message)
         raise AssertionError("abort raises")
 
@@ -111,11 +106,7 @@ class FakeLauncher:
         if self.error is not None:
             raise self.error
 
-    def up(self, options: UpOptions) -> None:
-        self._called(options)
-
-    def optimizer(self, options: OptimizerOptions) -> None:
-        self._called(options)
+    up = optimizer = _called  # with their options
 
     def package(self, output: Path | None, include: tuple[str, ...], *, with_interpreter: bool) -> Package:
         self._called((output, *include, with_interpreter))
@@ -132,30 +123,26 @@ class FakeLauncher:
         self._called(("names", kind, home))
         return self.known.get(kind, [])
 
-    @contextmanager
-    def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
+    def reading(self, home: Path, config: Path | None) -> AbstractContextManager[Endpoint]:
         self._called(("reading", home, config))
-        if self.endpoint is None:
-            raise AmoroError("nothing is read in this test")
-        try:
-            yield self.endpoint
-        finally:
-            self.calls.append("reading ended")
+        return self._opened("reading")
+
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> AbstractContextManager[Endpoint]:
+        self._called(("embedded", home, config, wait))
+        if self.locked is not None and wait and self.while_locked is not None:
+            self.while_locked()
+        if self.locked is not None and (not wait or self.while_locked is not None):
+            raise self.locked
+        return self._opened("embedded")
 
     @contextmanager
-    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        self._called(("embedded", home, config, wait))
-        if self.locked is not None and not wait:
-            raise self.locked
-        if self.locked is not None and self.while_locked is not None:
-            self.while_locked()
-            raise self.locked
+    def _opened(self, way: str) -> Iterator[Endpoint]:
         if self.endpoint is None:
-            raise AmoroError("nothing is embedded in this test")
+            raise AmoroError(f"nothing is {way} in this test")
         try:
             yield self.endpoint
         finally:
-            self.calls.append("embedded ended")
+            self.calls.append(f"{way} ended")
 
 
 def check_document(text: str) -> None:

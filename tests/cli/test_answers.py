@@ -116,9 +116,7 @@ expires  2026-09-21 14:14:20Z
 reason   nightly
 It expires by itself. To keep it, renew it in time: amoro table renew {ID}
 """
-LEASE = pb.Lease(
-    lease_id=ID, table=TABLE, snapshot_id=7, holder="audit", created_ms=NOON, expires_ms=NOON, tag=f"lease-{ID}"
-)
+LEASE = pb.Lease(lease_id=ID, table=TABLE, snapshot_id=7, holder="audit", expires_ms=NOON, tag=f"lease-{ID}")
 SETTINGS = pb.GetSettingsResponse(
     settings=[
         pb.Setting(key="port", value="7000", origin="file /h/amoro.yaml", default="1261"),
@@ -451,9 +449,7 @@ def _found(document: Any, key: str) -> Any:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.words[:50] for row in ROWS])
-def test_a_command_asks_for_what_it_says_and_shows_the_answer(
-    cli: Cli, admin: FakeAdmin, tmp_path: Path, row: Row
-) -> None:
+def test_a_command_asks_what_it_says_and_shows_the_answer(cli: Cli, admin: FakeAdmin, tmp_path: Path, row: Row) -> None:
     (tmp_path / "password").write_text("correct horse battery\nsecond line\n")
     words = shlex.split(row.words.format(file=tmp_path / "password", here=tmp_path))
     admin.script(row.method, row.answer)
@@ -469,24 +465,19 @@ def test_a_command_asks_for_what_it_says_and_shows_the_answer(
         assert cli(*words, "-o", "name").out == row.name
 
 
-@pytest.mark.parametrize(
-    ("words", "method", "answer", "says"),
-    [
+def test_nothing_is_said_in_words(cli: Cli, admin: FakeAdmin) -> None:
+    nobody = "No optimizers are registered in the group. Start one with: amoro optimizer run --group night\n"
+    for words, method, answer, says in (
         ("table list", "ListTables", pb.ListTablesResponse(), "No tables are known. `amoro up` finds those of all"),
         ("plan", "SelectTables", pb.SelectTablesResponse(), "No catalog has any tables.\n"),
         ("catalog list", "ListCatalogs", pb.ListCatalogsResponse(), "No catalogs. Add one with: amoro catalog add"),
-        (
-            "optimizer list --group night", "ListOptimizers", pb.ListOptimizersResponse(),
-            "No optimizers are registered in the group. Start one with: amoro optimizer run --group night\n",
-        ),
+        ("optimizer list --group night", "ListOptimizers", pb.ListOptimizersResponse(), nobody),
         ("event list --since 1d", "ListEvents", journal.ListEventsResponse(), "No events.\n"),
-    ],
-)  # fmt: skip
-def test_nothing_is_said_in_words(cli: Cli, admin: FakeAdmin, words: str, method: str, answer: Any, says: str) -> None:
-    admin.script(method, answer)
-    result = cli(*words.split())
-    assert (result.status, result.out.startswith(says)) == (0, True), result.out
-    assert cli(*words.split(), "-o", "name").out == ""
+    ):
+        admin.script(method, answer)
+        result = cli(*words.split())
+        assert (result.status, result.out.startswith(says)) == (0, True), result.out
+        assert cli(*words.split(), "-o", "name").out == ""
 
 
 def lines_of(cli: Cli, words: str) -> list[str]:
@@ -503,10 +494,8 @@ def test_a_group_with_instances_says_how_starting_them_went(cli: Cli, admin: Fak
     admin.script("GetGroup", made)
     shown = lines_of(cli, "group show x")
     assert "failed starts  5 in a row, given up; scale it to try again: no memory" in shown
-    assert [line.split() for line in shown[-2:]] == [
-        ["INSTANCE", "CONTAINER", "STATE", "STARTED", "OPTIMIZER"],
-        ["r1", "local", "running", "never", "o1"],
-    ]
+    assert shown[-2].split() == ["INSTANCE", "CONTAINER", "STATE", "STARTED", "OPTIMIZER"]
+    assert shown[-1].split() == ["r1", "local", "running", "never", "o1"]
 
 
 def test_configuration_files_are_uploaded_replaced_and_removed(cli: Cli, admin: FakeAdmin, tmp_path: Path) -> None:
@@ -558,9 +547,7 @@ def test_a_login_link_is_printed(cli: Cli, admin: FakeAdmin, monkeypatch: pytest
 
 
 def test_an_added_catalog_is_told_with_what_was_found_in_it(cli: Cli, admin: FakeAdmin) -> None:
-    words = shlex.split(
-        "catalog add sales type=rest 'uri=http://c:8181?a=b' --property token=abc --allow-location s3://old/"
-    )
+    words = shlex.split("catalog add sales type=rest uri=http://c?a=b --property token=abc --allow-location s3://old/")
     admin.script("AddCatalog", CATALOG)
     admin.script("CheckCatalog", pb.CatalogCheck(ok=True, tables=3))
     *rest, hint = CATALOG_TEXT.splitlines()
@@ -568,7 +555,7 @@ def test_an_added_catalog_is_told_with_what_was_found_in_it(cli: Cli, admin: Fak
     assert added == [*rest, "3 tables found.", hint]
     assert admin.asked("AddCatalog") == [
         pb.AddCatalogRequest(
-            name="sales", properties={"type": "rest", "uri": "http://c:8181?a=b", "token": "abc"},
+            name="sales", properties={"type": "rest", "uri": "http://c?a=b", "token": "abc"},
             allowed_locations=["s3://old/"],
         )
     ]  # fmt: skip
@@ -580,24 +567,18 @@ def test_an_added_catalog_is_told_with_what_was_found_in_it(cli: Cli, admin: Fak
 def test_the_audit_is_a_line_for_each_call(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListAudit", audit.ListAuditResponse(events=[CALL, CALL], total=2, total_is_exact=True))
     row = [cell.strip() for cell in lines_of(cli, "audit list")[1].split("  ") if cell]
-    assert row == [
-        *("7", AT, "airflow (ann)", "operator", "grpc", "10.0.0.7", "OptimizeTable", "shop.db.t"),
-        "refused [AMORO-4001]",
-    ]
+    assert row[:6] == ["7", AT, "airflow (ann)", "operator", "grpc", "10.0.0.7"]
+    assert row[6:] == ["OptimizeTable", "shop.db.t", "refused [AMORO-4001]"]
     first, second = lines_of(cli, "audit list -o jsonl")
     assert (first, json.loads(first)["schema"]) == (second, "amoro.audited/v1")
 
 
-def test_differences_of_snapshots_are_told_with_their_sign_and_unknown_totals_as_such(
-    cli: Cli, admin: FakeAdmin
-) -> None:
+def test_differences_of_snapshots_have_their_sign_and_unknown_totals_none(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CompareSnapshots", COMPARISON)
     lines = lines_of(cli, f"table compare {TABLE} 7 8")
     told = {line[: line.index("  ")].strip(): line.split()[-2:] for line in lines[1:-1] if "  " in line.strip()}
-    assert told["data files"] == ["12", "-1,188"]
-    assert told["delete files"] == ["3", "+3"]
-    assert told["rows"] == ["10", "0"]
-    assert told["position deletes"] == ["4", "-"]
+    assert (told["data files"], told["delete files"]) == (["12", "-1,188"], ["3", "+3"])
+    assert (told["rows"], told["position deletes"]) == (["10", "0"], ["4", "-"])
     assert lines[-1] == "3 commits between them, 1 by Amoro"
     admin.script("CompareSnapshots", snapshots.SnapshotComparison(before=COMPARISON.before, after=COMPARISON.after))
     assert lines_of(cli, f"table compare {TABLE} 7 8")[-1] == "The first snapshot is no ancestor of the second."
@@ -606,27 +587,21 @@ def test_differences_of_snapshots_are_told_with_their_sign_and_unknown_totals_as
 CHANGED = snapshots.ChangedProperties(changes=[snapshots.ChangedProperty(key="a", after="b")], is_done=True)
 
 
-@pytest.mark.parametrize(
-    ("words", "method", "answer", "says"),
-    [
-        (
-            f"table show {TABLE}", "GetTable", table(blockers=[BLOCKER]),
-            "blocked         batch-write, optimize until 2026-09-21 14:14:20Z: nightly\n",
-        ),
-        (
-            f"trash show {ID} --limit 1 --after cursor-1", "ShowTrash",
-            pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3), "and more: see --limit",
-        ),
+def test_an_answer_also_says(cli: Cli, admin: FakeAdmin) -> None:
+    blocked = "blocked         batch-write, optimize until 2026-09-21 14:14:20Z: nightly\n"
+    trash = pb.ShowTrashResponse(trash=TRASH, files=[CONDEMNED], next="cursor-2", total=3)
+    backup = "last backup  none that the audit knows\n"
+    for words, method, answer, says in (
+        (f"table show {TABLE}", "GetTable", table(blockers=[BLOCKER]), blocked),
+        (f"trash show {ID} --limit 1 --after cursor-1", "ShowTrash", trash, "and more: see --limit"),
         (f"table set {TABLE} a=b", "SetTableProperties", CHANGED, "The properties are changed by a commit to the"),
-        ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), "last backup  none that the audit knows\n"),
+        ("state show", "GetState", pb.StateFacts(path="/h/amoro.db"), backup),
         (f"table show {TABLE}", "GetTable", table(format="journal"), "format          Journal, version 2\n"),
         (f"table show {TABLE}", "GetTable", table(format=""), "format          Iceberg, version 2\n"),
         (f"table show {TABLE}", "GetTable", table(status_reason="\x1b[2Jgone\r"), "due: \\x1b[2Jgone\\r; it waits"),
-    ],
-)  # fmt: skip
-def test_an_answer_also_says(cli: Cli, admin: FakeAdmin, words: str, method: str, answer: Any, says: str) -> None:
-    admin.script(method, answer)
-    assert says in cli(*words.split()).out
+    ):
+        admin.script(method, answer)
+        assert says in cli(*words.split()).out
 
 
 def test_the_state_is_checked_and_copied_where_it_is_said(cli: Cli, admin: FakeAdmin) -> None:

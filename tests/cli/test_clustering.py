@@ -11,20 +11,12 @@ import pytest
 from amoro_cli import query_logs
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.fakes import FakeAdmin, check_document
+from tests.cli.fakes import FakeAdmin
 
 TABLE = "sales.db.orders"
-LEARNED = pb.LearnedScans(
-    table=TABLE,
-    scans=12,
-    unfiltered_scans=2,
-    old_scans=3,
-    first_day="2026-11-21",
-    last_day="2026-11-22",
-    columns=[pb.LearnedColumn(column="id", scans=10)],
-    recent_scans=15,
-    enough_scans=100,
-)
+SCANS = {"scans": 12, "unfiltered_scans": 2, "old_scans": 3, "recent_scans": 15, "enough_scans": 100}
+DAYS = {"first_day": "2026-11-21", "last_day": "2026-11-22"}
+LEARNED = pb.LearnedScans(table=TABLE, columns=[pb.LearnedColumn(column="id", scans=10)], **SCANS, **DAYS)
 
 
 def event(filters: str, at: int = 1795372118986) -> str:
@@ -47,34 +39,25 @@ def learning(admin: FakeAdmin) -> FakeAdmin:
 
 def test_queries_are_sent_summed_with_the_place_that_tells_them(cli: Cli, learning: FakeAdmin, tmp_path: Path) -> None:
     file = tmp_path / "queries.jsonl"
-    file.write_text(
-        '{"columns": ["id"]}\n\n{"columns": ["ts"], "operator": "range", "weight": 5}\n{"columns": ["id"]}\n'
-    )
-    result = cli("cluster", "learn", "db.orders", "--queries", str(file))
-    assert (result.status, result.out.splitlines()) == (
-        0,
-        [
-            "sales.db.orders: learned from 12 scans of 2026-11-21 to 2026-11-22",
-            "  id: filtered by 10 scans",
-            "  no column of the table: 2 scans",
-            "  3 scans left out: older than 30 d",
-            "  15 scans of the last 7 d are known; self-optimizing.cluster.columns=auto needs 100",
-        ],
-    )
-    (request,) = learning.asked("LearnScans")
-    assert request.table == "db.orders"
-    assert list(request.scans) == [
-        scan("id", 2, "", place=f"{file}, line 1"),
-        scan("ts", 5, "", "range", place=f"{file}, line 3"),
+    by_id = '{"columns": ["id"]}\n'
+    file.write_text(by_id + '\n{"columns": ["ts"], "operator": "range", "weight": 5}\n' + by_id)
+    words = ("cluster", "learn", "db.orders", "--queries", str(file))
+    result = cli(*words)
+    assert result.status == 0
+    assert result.out.splitlines() == [
+        "sales.db.orders: learned from 12 scans of 2026-11-21 to 2026-11-22",
+        "  id: filtered by 10 scans",
+        "  no column of the table: 2 scans",
+        "  3 scans left out: older than 30 d",
+        "  15 scans of the last 7 d are known; self-optimizing.cluster.columns=auto needs 100",
     ]
-    printed = cli("cluster", "learn", "db.orders", "--queries", str(file), "-o", "json").out
-    check_document(printed)
-    assert json.loads(printed)["schema"] == "amoro.learned/v1"
+    (request,) = learning.asked("LearnScans")
+    places = scan("id", 2, "", place=f"{file}, line 1"), scan("ts", 5, "", "range", place=f"{file}, line 3")
+    assert (request.table, *request.scans) == ("db.orders", *places)
+    assert json.loads(cli(*words, "-o", "json").out)["schema"] == "amoro.learned/v1"
 
 
-def test_event_logs_are_read_below_a_directory_plain_and_compressed(
-    cli: Cli, learning: FakeAdmin, tmp_path: Path
-) -> None:
+def test_event_logs_are_read_below_a_directory_and_unpacked(cli: Cli, learning: FakeAdmin, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
     start = '{"Event":"SparkListenerApplicationStart","App Name":"x","App ID":"local-1"}\n'
@@ -92,50 +75,32 @@ def test_event_logs_are_read_below_a_directory_plain_and_compressed(
     (request,) = learning.asked("LearnScans")
     one, both = request.scans[0], request.scans[1:]
     assert (request.table, one) == (TABLE, scan("id", 2, source="local-1"))
-    assert [([item.column for item in each.filters], each.source) for each in both] == [
-        (["id", "ts"], "events_1_local-2"),
-        (["id", "ts"], "events_3_local-2"),
-    ]
+    assert [[item.column for item in each.filters] for each in both] == [["id", "ts"]] * 2
+    assert [each.source for each in both] == ["events_1_local-2", "events_3_local-2"]
 
 
-@pytest.mark.parametrize(
-    ("content", "option", "problem"),
-    [
-        (b'{"columns": ["id"]}\nhello', "--queries", ", line 2 has no columns, a list of names: hello"),
-        (b'{"columns": ["id"]}\n\xff', "--queries", ", line 2 is not UTF-8"),
-        (event("id = 1").encode() + b"hello\n", "--spark-event-log", ", line 2 is not a Spark event"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line_and_nothing_is_sent(
-    cli: Cli, learning: FakeAdmin, tmp_path: Path, content: bytes, option: str, problem: str
-) -> None:
-    file = tmp_path / "told"
-    file.write_bytes(content)
-    result = cli("cluster", "learn", "db.orders", option, str(file))
-    assert result.status == 2
-    assert f"{file}{problem}" in " ".join(result.err.split())
-    assert learning.asked("LearnScans") == []
+BY_ID, LOG = b'{"columns": ["id"]}\n', "--spark-event-log"
+MANY = b"".join(b'{"columns":["%d"]}\n' % at for at in range(101))
 
 
 @pytest.mark.parametrize(
     ("limit", "option", "content", "problem"),
     [
-        ("MAX_QUERIES_BYTES", "--queries", b'{"columns": ["id"]}\n' * 6, ", line 6: more than 100 bytes can't be read"),
-        ("MAX_LOG_BYTES", "--spark-event-log", b'{"Event": ""}\n' * 8, ", line 8: more than 100 bytes can't be read"),
-        (
-            "MAX_SCANS",
-            "--queries",
-            b"".join(b'{"columns":["%d"]}\n' % at for at in range(101)),
-            " has more than 100 diff",
-        ),
+        ("", "--queries", BY_ID + b"hello", ", line 2 has no columns, a list of names: hello"),
+        ("", "--queries", BY_ID + b"\xff", ", line 2 is not UTF-8"),
+        ("", LOG, event("id = 1").encode() + b"hello\n", ", line 2 is not a Spark event"),
+        ("MAX_QUERIES_BYTES", "--queries", BY_ID * 6, ", line 6: more than 100 bytes can't be read"),
+        ("MAX_LOG_BYTES", LOG, b'{"Event": ""}\n' * 8, ", line 8: more than 100 bytes can't be read"),
+        ("MAX_SCANS", "--queries", MANY, " has more than 100 diff"),
         ("MAX_LINE_BYTES", "--queries", b'{"columns": ["' + b"a" * 200, ", line 1 has more than 100 bytes"),
     ],
 )
-def test_a_file_that_would_fill_the_memory_is_not_read(
+def test_a_file_that_is_malformed_or_would_fill_the_memory_is_named_and_nothing_is_sent(
     cli: Cli, learning: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, option: str,
     content: bytes, problem: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(query_logs, limit, 100)
+    if limit:
+        monkeypatch.setattr(query_logs, limit, 100)
     file = tmp_path / "told"
     file.write_bytes(content)
     result = cli("cluster", "learn", "db.orders", option, str(file))

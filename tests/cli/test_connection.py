@@ -51,52 +51,50 @@ def embedded(launcher: FakeLauncher, address: str) -> FakeLauncher:
 
 
 @pytest.fixture
-def tables(admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+def alone(bare_cli: Cli, home: Path) -> Cli:
+    """The command line on a state directory without a coordinator."""
+    return lambda *words: bare_cli(*words, "--home", str(home))
 
 
-@pytest.mark.usefixtures("tables")
-def test_a_named_coordinator_takes_its_token_from_a_file_or_a_pipe(
-    bare_cli: Cli, address: str, tmp_path: Path, home: Path, admin: FakeAdmin
-) -> None:
+LIST = ("table", "list", "-o", "name")
+TABLES = pb.ListTablesResponse(tables=[table()])
+NAMES = "sales.db.orders\n"
+
+
+@pytest.fixture(autouse=True)
+def _tables(admin: FakeAdmin) -> None:
+    admin.script("ListTables", TABLES)
+
+
+def test_a_named_coordinator_takes_its_token_from_a_file_or_a_pipe(alone: Cli, address: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(f"{TOKEN}\n")
-    options = ("--address", address, "--token-file", str(token), "--home", str(home))
-    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
-    assert bare_cli(*options, "table", "list", "-o", "name").out == "sales.db.orders\n"
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    options = ("--address", address, "--token-file", str(token))
+    assert alone(*LIST, *options).out == alone(*options, *LIST).out == NAMES
     reading, writing = os.pipe()
     os.write(writing, f"{TOKEN}\n".encode())
     os.close(writing)
-    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
-    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
+    assert alone(*LIST, "--address", address, "--token-file", f"/dev/fd/{reading}").out == NAMES
     os.close(reading)
 
 
-@pytest.mark.usefixtures("tables")
-def test_a_coordinator_named_on_this_machine_takes_the_token_of_the_state_directory(
-    bare_cli: Cli, address: str, home: Path, free_address: str
+def test_the_token_of_the_state_directory_is_for_a_coordinator_on_this_machine_alone(
+    alone: Cli, address: str, home: Path, free_address: str
 ) -> None:
     record(home, os.getpid(), free_address)
-    result = bare_cli("table", "list", "-o", "name", "--address", address, "--home", str(home))
-    assert result.out == "sales.db.orders\n"
+    assert alone(*LIST, "--address", address).out == NAMES
+    assert alone(*LIST, "--address", "coordinator.example:1261").status == 4
 
 
 @pytest.mark.parametrize("address", ["coordinator.example:1261", "127.0.0.1:1261"])
-def test_without_a_token_nothing_is_asked(bare_cli: Cli, home: Path, address: str) -> None:
-    result = bare_cli("table", "list", "--address", address, "--home", str(home))
+def test_without_a_token_nothing_is_asked(alone: Cli, address: str) -> None:
+    result = alone("table", "list", "--address", address)
     assert (result.status, result.out) == (4, "")
     assert result.err == (
         f"Error: There is no token for the coordinator at {address} [AMORO-4001]\n"
         "Hint: Give its admin token with --token-file or AMORO_TOKEN; "
         "it is in admin.token in its state directory.\n"
     )
-
-
-def test_the_local_token_is_not_sent_to_another_machine(bare_cli: Cli, home: Path, free_address: str) -> None:
-    record(home, os.getpid(), free_address)
-    result = bare_cli("table", "list", "--address", "coordinator.example:1261", "--home", str(home))
-    assert result.status == 4
 
 
 UNUSABLE = "it holds something other than one token"
@@ -143,42 +141,36 @@ def test_a_named_coordinator_that_does_not_answer_is_not_replaced_by_one_of_our_
     )
 
 
-@pytest.mark.usefixtures("tables")
 def test_without_a_coordinator_who_looks_reads_the_state_and_waits_for_nobody(
-    bare_cli: Cli, embedded: FakeLauncher, home: Path
+    alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
 ) -> None:
     embedded.locked = StateDirectoryLocked("another coordinator works on it (pid 7)")
-    arguments = ("table", "list", "-o", "name", "--home", str(home), "--config", "c.yaml")
-    result = bare_cli(*arguments)
-    assert (result.status, result.out, result.err) == (0, "sales.db.orders\n", "")
-    assert embedded.calls == [("reading", home, Path("c.yaml")), "reading ended"]
-    for verbose in (("-v", *arguments), (*arguments, "--verbose")):
-        assert bare_cli(*verbose).err == f"No coordinator runs on {home}: reading its state without one.\n"
-
-
-def test_what_a_dry_run_shows_is_read_without_the_lock(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
-) -> None:
+    arguments = (*LIST, "--config", "c.yaml")
+    result = alone(*arguments)
+    assert (result.status, result.out, result.err) == (0, NAMES, "")
     admin.script("PlanTable", nothing())
-    assert bare_cli("optimize", "a.b.c", "--dry-run", "--home", str(home)).status == 0
-    assert embedded.calls == [("reading", home, None), "reading ended"]
+    assert alone("optimize", "a.b.c", "--dry-run").status == 0
+    read = [[("reading", home, config), "reading ended"] for config in (Path("c.yaml"), None)]
+    assert embedded.calls == read[0] + read[1]
+    for verbose in (("-v", *arguments), (*arguments, "--verbose")):
+        assert alone(*verbose).err == f"No coordinator runs on {home}: reading its state without one.\n"
 
 
 @pytest.mark.parametrize(
     ("command", "way"), [("table list", ("reading",)), ("table enable sales.db.orders", ("embedded", timedelta(0)))]
 )
 def test_a_coordinator_that_ends_with_its_command_meanwhile_is_replaced_by_this_process(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, command: str, way: tuple[Any, ...]
+    alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, command: str, way: tuple[Any, ...]
 ) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
     admin.script("SetTableEnabled", table())
     with ending() as gone:
         record(home, os.getpid(), gone, passing=True)
-        result = bare_cli(*command.split(), "-o", "name", "--home", str(home))
-    assert (result.status, result.out, result.err == "") == (0, "sales.db.orders\n", way[0] == "reading")
+        result = alone(*command.split(), "-o", "name")
+    assert (result.status, result.out, result.err == "") == (0, NAMES, way[0] == "reading")
     assert embedded.calls == [(way[0], home, None, *way[1:]), f"{way[0]} ended"]
 
 
+@pytest.mark.usefixtures("embedded")
 @pytest.mark.parametrize(
     ("known", "cancelled"),
     [
@@ -187,13 +179,7 @@ def test_a_coordinator_that_ends_with_its_command_meanwhile_is_replaced_by_this_
     ],
 )
 def test_after_ctrl_c_while_it_was_planned_a_table_is_asked_for_without_its_catalog(
-    bare_cli: Cli,
-    embedded: FakeLauncher,
-    admin: FakeAdmin,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    known: object,
-    cancelled: list[str],
+    alone: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch, known: object, cancelled: list[str]
 ) -> None:
     plain = AdminClient.ask
 
@@ -205,17 +191,17 @@ def test_after_ctrl_c_while_it_was_planned_a_table_is_asked_for_without_its_cata
     monkeypatch.setattr(AdminClient, "ask", ask)
     admin.script("GetTable", known)
     admin.script("CancelProcess", process())
-    assert bare_cli("optimize", "sales.db.orders", "--home", str(home)).status == 130
+    assert alone("optimize", "sales.db.orders").status == 130
     assert admin.asked("GetTable") == [pb.GetTableRequest(table="sales.db.orders", known_only=True)]
     assert [one.process_id for one in admin.asked("CancelProcess")] == cancelled
 
 
 def test_a_coordinator_that_stays_is_not_replaced_when_it_does_not_answer(
-    bare_cli: Cli, embedded: FakeLauncher, home: Path
+    alone: Cli, embedded: FakeLauncher, home: Path
 ) -> None:
     with ending() as gone:
         record(home, os.getpid(), gone)
-        result = bare_cli("table", "list", "--home", str(home))
+        result = alone("table", "list")
     assert (result.status, embedded.calls) == (1, [])
     assert result.err.startswith(f"Error: The coordinator at {gone} does not answer: ")
 
@@ -235,109 +221,104 @@ def ending() -> Iterator[str]:
         thread.join()
 
 
-@pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"pid": "x", "address": "a:1"}', '{"pid": 1, "address": 5}', None]
 )
 def test_a_broken_record_is_passed_over_and_one_that_a_dead_coordinator_left(
-    bare_cli: Cli, embedded: FakeLauncher, home: Path, free_address: str, text: str | None
+    alone: Cli, embedded: FakeLauncher, home: Path, free_address: str, text: str | None
 ) -> None:
     record(home, os.getpid(), free_address)
     if text is not None:
         (home / "coordinator.json").write_text(text)
-    assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
+    assert alone(*LIST).out == NAMES
     assert embedded.calls[-1] == "reading ended"
 
 
-@pytest.mark.usefixtures("tables")
 def test_a_stranger_on_the_port_of_a_dead_coordinator_gets_no_token(
-    bare_cli: Cli, embedded: FakeLauncher, home: Path, dead_pid: int
+    alone: Cli, embedded: FakeLauncher, home: Path, dead_pid: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         stranger.settimeout(0)
         record(home, dead_pid, f"127.0.0.1:{stranger.getsockname()[1]}")
-        assert bare_cli("table", "list", "--home", str(home)).status == 0
+        assert alone("table", "list").status == 0
         with pytest.raises(BlockingIOError):
             stranger.accept()
     assert embedded.calls[-1] == "reading ended"
 
 
-def test_optimizing_in_process_always_waits(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
-) -> None:
-    admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
+OPTIMIZE = ("optimize", "sales.db.orders", "--timeout")
+PLANNED = pb.OptimizeTableResponse(process_id=PROCESS, plan=plan())
+
+
+def embeddings(home: Path, *waits_s: float, ended: bool = True) -> list[Any]:
+    """What the launcher is asked for: a coordinator, after waiting so long for the lock."""
+    return [("embedded", home, None, timedelta(seconds=wait)) for wait in waits_s] + ["embedded ended"] * ended
+
+
+def test_optimizing_in_process_always_waits(alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path) -> None:
+    admin.script("OptimizeTable", PLANNED)
     admin.script("GetProcess", process())
-    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    result = alone(*OPTIMIZE, "3m")
     assert result.status == 0
     assert result.out.splitlines()[0] == f"{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s"
-    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+    assert embedded.calls == embeddings(home, 0)
 
 
 def test_who_waits_for_the_lock_asks_a_coordinator_that_was_only_starting_when_it_was_looked_for(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
+    alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
 ) -> None:
     embedded.locked = StateDirectoryLocked("another coordinator works on it (pid 7)")
     embedded.while_locked = lambda: record(home, os.getpid(), address)
     admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
-    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    result = alone(*OPTIMIZE, "3m")
     assert result.status == 0
     assert result.err.endswith(
         f"Waiting: another coordinator works on it (pid 7)\nA coordinator runs on {home} now: using it.\n"
     )
-    assert embedded.calls == [("embedded", home, None, timedelta(seconds=wait)) for wait in (0, 1)]
+    assert embedded.calls == embeddings(home, 0, 1, ended=False)
 
 
 def test_who_waits_for_the_lock_gives_no_work_to_a_coordinator_that_serves_another_command(
-    bare_cli: Cli, embedded: FakeLauncher, address: str, home: Path
+    alone: Cli, embedded: FakeLauncher, address: str, home: Path
 ) -> None:
     embedded.locked = StateDirectoryLocked("another command works on it (pid 7)", hint="Wait for its end.")
     embedded.while_locked = lambda: record(home, os.getpid(), address, passing=True)
-    result = bare_cli("optimize", "sales.db.orders", "--timeout", "2500ms", "--home", str(home))
-    assert result.status == 5
-    assert embedded.calls == [("embedded", home, None, timedelta(seconds=wait)) for wait in (0, 1, 1, 0.5)]
+    assert alone(*OPTIMIZE, "2500ms").status == 5
+    assert embedded.calls == embeddings(home, 0, 1, 1, 0.5, ended=False)
 
 
 def test_a_coordinator_that_only_serves_another_command_is_asked_but_given_no_work(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
+    alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
 ) -> None:
     record(home, os.getpid(), address, passing=True)
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
-    assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
-    assert embedded.calls == []
+    assert (alone(*LIST).out, embedded.calls) == (NAMES, [])
     admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
-    assert bare_cli("optimize", "sales.db.orders", "--home", str(home)).status == 0
-    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+    assert alone(*OPTIMIZE[:2]).status == 0
+    assert embedded.calls == embeddings(home, 0)
 
 
-def test_a_process_that_does_not_end_in_time_goes_on_with_the_next_coordinator(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
-) -> None:
-    admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
-    admin.script("GetProcess", process("running"))
-    result = bare_cli("optimize", "sales.db.orders", "--timeout", "200ms", "--home", str(home))
-    assert result.status == 124
-    assert "goes on with the next coordinator or command on this state directory [AMORO-8001]\n" in result.err
-    assert embedded.calls[-1] == "embedded ended"
+LATE = Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED)
+GONE = Failure("gone", status=grpc.StatusCode.UNAVAILABLE)
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("answer", "known", "said"),
     [
-        (table(process_id=PROCESS), f"Process {PROCESS} did not end in time: it is running, and goes on"),
-        (table(), "The planning of sales.db.orders did not end in time, and goes on"),
-        (
-            Failure("gone", status=grpc.StatusCode.UNAVAILABLE),
-            "The planning of sales.db.orders did not end in time, an",
-        ),
+        (PLANNED, table(), ""),
+        (LATE, table(process_id=PROCESS), f"Process {PROCESS} did not end in time: it is running, and goes on"),
+        (LATE, table(), "The planning of sales.db.orders did not end in time, and goes on"),
+        (LATE, GONE, "The planning of sales.db.orders did not end in time, an"),
     ],
+    ids=["a process", "a process that was being planned", "planning", "planning, and nobody answers"],
 )
-def test_planning_that_does_not_end_in_time_says_who_goes_on_with_what(
-    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, known: Any, said: str
+def test_what_does_not_end_in_time_goes_on_with_the_next_coordinator(
+    alone: Cli, embedded: FakeLauncher, admin: FakeAdmin, answer: Any, known: Any, said: str
 ) -> None:
-    admin.script("OptimizeTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
+    admin.script("OptimizeTable", answer)
     admin.script("GetTable", known)
     admin.script("GetProcess", process("running"))
-    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    result = alone(*OPTIMIZE, "200ms" if answer is PLANNED else "3m")
     assert result.status == 124
     assert f"Error: {said}" in result.err
     assert "goes on with the next coordinator or command on this state directory [AMORO-8001]\n" in result.err
+    assert embedded.calls[-1] == "embedded ended"

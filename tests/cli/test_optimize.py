@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from typing import Any
 
 import grpc
@@ -26,12 +27,11 @@ RECEIPT = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _planned(admin: FakeAdmin) -> None:
     admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
 
 
-@pytest.mark.usefixtures("_planned")
 def test_without_waiting_the_id_of_the_process_is_printed(cli: Cli, admin: FakeAdmin) -> None:
     result = cli("optimize", "db.orders", "--type", "Minor")
     assert (result.status, result.out) == (0, PLANNED)
@@ -40,7 +40,6 @@ def test_without_waiting_the_id_of_the_process_is_printed(cli: Cli, admin: FakeA
     assert cli("optimize", "db.orders", "-o", "name").out == f"{PROCESS}\n"
 
 
-@pytest.mark.usefixtures("_planned")
 def test_waiting_shows_the_way_on_stderr_and_the_receipt_on_stdout(cli: Cli, admin: FakeAdmin) -> None:
     figures = {"input_bytes": 200 * 2**20, "input_bytes_done": 150 * 2**20, "busy_optimizers": 1}
     admin.script("GetProcess", process("running", tasks_done=1, **figures), process("committing"), process())
@@ -55,36 +54,23 @@ def test_waiting_shows_the_way_on_stderr_and_the_receipt_on_stdout(cli: Cli, adm
 
 
 PARTLY = {"failure_code": "AMORO-5001", "failure": "2 of 3 groups conflict", "exit_status": 5, "receipt": receipt()}
+MISSING = {"failure_code": "AMORO-1002", "failure": "x.parquet is missing", "exit_status": 1}
+LATE = f"Process {PROCESS} did not end in time: it is"
+UNKNOWN = f"It is not known whether the commit of {PROCESS} was applied:"
+SEE = f"\nHint: See: amoro process show {PROCESS}\n"
 
 
-@pytest.mark.usefixtures("_planned")
 @pytest.mark.parametrize(
     ("status", "more", "exit_status", "message"),
     [
-        (
-            "failed", {"failure_code": "AMORO-1002", "failure": "data file x.parquet is missing", "exit_status": 1}, 1,
-            f"data file x.parquet is missing [AMORO-1002]\nHint: See: amoro process show {PROCESS}\n",
-        ),
+        ("failed", MISSING, 1, f"x.parquet is missing [AMORO-1002]{SEE}"),
         ("partial", PARTLY, 5, "2 of 3 groups conflict [AMORO-5001]\n"),
-        (
-            "running", {}, 124,
-            f"Process {PROCESS} did not end in time: it is running, and goes on [AMORO-8001]\n"
-            f"Hint: See: amoro process show {PROCESS}\n",
-        ),
-        (
-            "committing", {"waiting": WAITING}, 124,
-            f"Process {PROCESS} did not end in time: it is committing, {WAITING}, and goes on",
-        ),
-        (
-            "commit_unknown", {"waiting": WAITING}, 7,
-            f"It is not known whether the commit of {PROCESS} was applied: {WAITING} [AMORO-7001]",
-        ),
-        (
-            "commit_unknown", {"failure": "no answer"}, 7,
-            f"It is not known whether the commit of {PROCESS} was applied: no answer [AMORO-7001]",
-        ),
+        ("running", {}, 124, f"{LATE} running, and goes on [AMORO-8001]{SEE}"),
+        ("committing", {"waiting": WAITING}, 124, f"{LATE} committing, {WAITING}, and goes on"),
+        ("commit_unknown", {"waiting": WAITING}, 7, f"{UNKNOWN} {WAITING} [AMORO-7001]"),
+        ("commit_unknown", {"failure": "no answer"}, 7, f"{UNKNOWN} no answer [AMORO-7001]"),
     ],
-)  # fmt: skip
+)
 def test_a_process_without_success_ends_the_command_with_its_own_status_and_code(
     cli: Cli, admin: FakeAdmin, status: str, more: dict[str, Any], exit_status: int, message: str
 ) -> None:
@@ -100,7 +86,6 @@ def test_a_process_without_success_ends_the_command_with_its_own_status_and_code
 NOBODY = "group 'default' has no optimizer: start one with amoro optimizer run --group default"
 
 
-@pytest.mark.usefixtures("_planned")
 def test_who_waits_for_the_end_is_told_once_that_nobody_works_on_it(cli: Cli, admin: FakeAdmin) -> None:
     waiting = process("running", no_optimizer=NOBODY)
     admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan(), no_optimizer=NOBODY))
@@ -118,17 +103,13 @@ def test_who_waits_for_the_end_is_told_once_that_nobody_works_on_it(cli: Cli, ad
 
 def test_a_busy_table_is_waited_for(cli: Cli, admin: FakeAdmin) -> None:
     busy = Failure("sales.db.orders is busy with 0199", "AMORO-5004", 5)
-    planned = pb.OptimizeTableResponse(process_id=PROCESS, plan=plan())
-    admin.script("OptimizeTable", busy, busy, planned)
+    admin.script("OptimizeTable", busy, busy, *admin.scripts["OptimizeTable"])
     admin.script("GetTable", table(process_id="01997a4c-other", no_optimizer="group 'default' has no optimizer"))
     admin.script("GetProcess", process("success"))
     result = cli("optimize", "sales.db.orders")
     assert (result.status, result.out) == (0, PLANNED)
-    assert result.err.splitlines()[:2] == [
-        "Waiting: sales.db.orders is busy with 0199",
-        "Waiting: group 'default' has no optimizer",
-    ]
-    assert result.err.count("Waiting") == 2
+    waited = "Waiting: sales.db.orders is busy with 0199\nWaiting: group 'default' has no optimizer\n"
+    assert (result.err.startswith(waited), result.err.count("Waiting")) == (True, 2)
     waits = admin.asked("GetProcess")
     assert [request.process_id for request in waits] == ["01997a4c-other"] * 2
     assert waits[0].wait_ms == 20_000
@@ -142,7 +123,6 @@ def test_a_table_that_stays_busy_ends_the_command_with_five(cli: Cli, admin: Fak
     assert result.err == "Waiting: the table is busy\nError: the table is busy [AMORO-5004]\nHint: Wait.\n"
 
 
-@pytest.mark.usefixtures("_planned")
 def test_a_coordinator_that_is_gone_for_a_moment_does_not_end_the_wait(cli: Cli, admin: FakeAdmin) -> None:
     gone = Failure("restarting", status=grpc.StatusCode.UNAVAILABLE)
     admin.script("GetProcess", gone, gone, process())
@@ -165,7 +145,6 @@ def test_plain_progress_has_a_line_every_ten_seconds_and_at_each_change_of_statu
     ]
 
 
-@pytest.mark.usefixtures("_planned")
 def test_what_a_commit_waits_for_is_said_once_for_each_try(cli: Cli, admin: FakeAdmin) -> None:
     later = WAITING.replace("14:13:20", "14:13:30")
     waiting = [process("committing", waiting=text) for text in (WAITING, WAITING, later)]
@@ -176,12 +155,10 @@ def test_what_a_commit_waits_for_is_said_once_for_each_try(cli: Cli, admin: Fake
     assert said == [f"{PROCESS}  {WAITING}", f"{PROCESS}  {later}"]
 
 
-TITLE = (
+PLAN_TEXT = (
     "sales.db.orders  main@5120000000000000881  0 of 54 files small  1 of 3 partitions to be rewritten  3 tasks\n"
     "  minor: 12 small files in dt=2026-09-20\n"
-)
-PLAN_TEXT = (
-    TITLE + "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
+    "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
     "  minor  12 small files     48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
     "  skipped 2 partitions: below triggers\n"
     "Not optimized automatically: observed only: it was never enabled\n"
@@ -189,14 +166,13 @@ PLAN_TEXT = (
 )
 
 
-def test_a_plan_shows_what_would_be_rewritten_and_why(cli: Cli, admin: FakeAdmin) -> None:
+def test_a_plan_shows_what_would_be_rewritten_and_why_and_the_most_frequent_reasons_to_skip(
+    cli: Cli, admin: FakeAdmin
+) -> None:
     admin.script("PlanTable", plan())
     result = cli("plan", "db.orders")
     assert (result.status, result.out, result.err) == (0, PLAN_TEXT, "")
     assert admin.asked("PlanTable") == [pb.PlanTableRequest(table="db.orders")]
-
-
-def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin: FakeAdmin) -> None:
     skipped = [pb.PlannedPartition(partition=f"p={n}", reason=f"reason {n // 2}") for n in range(9)]
     admin.script("PlanTable", nothing(partitions=skipped))
     assert cli("plan", "sales.db.orders").out == (
@@ -218,15 +194,12 @@ def test_a_dry_run_is_the_plan_of_that_type_and_optimizes_nothing(cli: Cli, admi
     assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", type="full", force=True))]
 
 
-def test_a_condition_limits_plan_and_optimize_to_partitions_and_stands_in_the_command(
-    cli: Cli, admin: FakeAdmin
-) -> None:
+def test_a_condition_is_of_plan_and_optimize_and_stands_in_the_command(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("PlanTable", plan(enabled=True))
     where = "dt >= '2026-09-20'"
     result = cli("plan", "sales.db.orders", "--where", where)
-    assert result.out.splitlines()[-1] == (
-        "Nothing was changed. Run: amoro optimize sales.db.orders --where 'dt >= '\"'\"'2026-09-20'\"'\"''"
-    )
+    command = shlex.join(("amoro", "optimize", "sales.db.orders", "--where", where))
+    assert result.out.splitlines()[-1] == f"Nothing was changed. Run: {command}"
     cli("optimize", "sales.db.orders", "--dry-run", "--where", where)
     assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", where=where))] * 2
 
@@ -255,10 +228,8 @@ def verification(*partitions: pb.ComparedPartition, problems: tuple[str, ...] = 
 
 
 def test_a_difference_comes_first_and_ends_with_1(cli: Cli, admin: FakeAdmin) -> None:
-    found = verification(
-        compared("dt=1", 9, 9), compared("dt=2", 10, 9), compared("dt=3", 4, 4, OTHER), problems=("f.parquet is gone",)
-    )
-    admin.script("VerifyTable", found)
+    partitions = compared("dt=1", 9, 9), compared("dt=2", 10, 9), compared("dt=3", 4, 4, OTHER)
+    admin.script("VerifyTable", verification(*partitions, problems=("f.parquet is gone",)))
     result = cli("verify", "sales.db.orders", "--before", "11", "--after", "12")
     assert result.status == 1
     lines = result.out.splitlines()
@@ -280,11 +251,10 @@ def test_many_equal_partitions_are_counted_and_programs_get_them_all(cli: Cli, a
 def test_reading_that_does_not_end_in_time_is_given_up(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("VerifyTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
     result = cli("verify", "sales.db.orders", "--timeout", "2m")
-    assert (result.status, result.out, result.err) == (
-        124,
-        "",
+    assert (result.status, result.out) == (124, "")
+    assert result.err == (
         "Error: Reading both sides of sales.db.orders did not end within 120 s, and was given up [AMORO-8001]\n"
-        "Hint: Nothing was changed. Give it more time with --timeout.\n",
+        "Hint: Nothing was changed. Give it more time with --timeout.\n"
     )
 
 
@@ -298,24 +268,17 @@ def answer(**changes: object) -> pb.MaintainTableResponse:
     return pb.MaintainTableResponse(**{**values, **changes})
 
 
-def test_a_dry_run_tells_what_would_change(cli: Cli, admin: FakeAdmin) -> None:
+def test_undoing_is_told_by_a_dry_run_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmin) -> None:
+    figures = f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
     admin.script("PreviewUndo", answer())
     result = cli("undo", PROCESS, "--dry-run")
-    assert result.out == (
-        f"sales.db.orders  undo: would be done: undoes process {PROCESS} (minor)\n"
-        f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
-    )
+    assert result.out == f"sales.db.orders  undo: would be done: undoes process {PROCESS} (minor)\n{figures}"
     assert admin.asked("PreviewUndo") == [pb.UndoRequest(process_id=PROCESS)]
     assert admin.asked("UndoProcess") == []
-
-
-def test_it_is_planned_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("GetProcess", process())
     admin.script("UndoProcess", answer(process_id=NEWER))
     result = cli("undo", PROCESS)
-    assert result.out == f"sales.db.orders  undo: planned as {NEWER}, undoes process {PROCESS} (minor)\n" + (
-        f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
-    )
+    assert result.out == f"sales.db.orders  undo: planned as {NEWER}, undoes process {PROCESS} (minor)\n{figures}"
     assert result.err.splitlines() == [
         "Optimizing may do the same again. To prevent it: amoro table disable sales.db.orders",
         f"Follow it with: amoro process show {NEWER}",
@@ -335,31 +298,20 @@ def figures(**values: int) -> list[pb.Figure]:
     return [pb.Figure(name=name, value=value, unit=units.get(name, "")) for name, value in values.items()]
 
 
+ENCRYPTED = pb.EncodedFiles(reason="its footer is encrypted", files=2)
+OTHER_FILES = pb.EncodedFiles(reason="x", files=1)
+CARRIED = "rows 9,812,004 = 9,812,004 ✓, 12 of them deleted by others meanwhile and carried over"
+COPIED = ["files copied 9", "files encoded 3", "not copied 2 files: its footer is encrypted", "not copied 1 file: x"]
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (
-            {
-                "figures": figures(files_copied=9, files_encoded=3),
-                "encoded": [
-                    pb.EncodedFiles(reason="its footer is encrypted", files=2), pb.EncodedFiles(reason="other", files=1)
-                ],
-            },
-            [
-                *("files copied 9", "files encoded 3", "not copied 2 files: its footer is encrypted"),
-                "not copied 1 file: other",
-            ],
-        ),
+        ({"figures": figures(files_copied=9, files_encoded=3), "encoded": [ENCRYPTED, OTHER_FILES]}, COPIED),
         ({"disputed_deletes": 2}, [OF_JAVA.format("2 equality deletes apply", "them", "show").strip()]),
-        (
-            {"figures": figures(rows_carried_over=12, groups_rebased=2)},
-            [
-                "rows 9,812,004 = 9,812,004 ✓, 12 of them deleted by others meanwhile and carried over",
-                "groups rebased 2",
-            ],
-        ),
+        ({"figures": figures(rows_carried_over=12, groups_rebased=2)}, [CARRIED, "groups rebased 2"]),
     ],
-)  # fmt: skip
+)
 def test_a_receipt_says(cli: Cli, admin: FakeAdmin, more: dict[str, Any], says: list[str]) -> None:
     admin.script("GetProcess", process(receipt=receipt(**more)))
     lines = [" ".join(line.split()) for line in cli("process", "show", PROCESS, "-o", "wide").out.splitlines()]
@@ -391,10 +343,8 @@ def test_a_plan_says(cli: Cli, admin: FakeAdmin, first: dict[str, int], says: li
 
 
 def test_a_receipt_has_five_lines_at_most_and_the_rest_in_wide(cli: Cli, admin: FakeAdmin) -> None:
-    why = [pb.EncodedFiles(reason="its footer is encrypted", files=2)]
-    done = receipt(figures=figures(files_copied=9, spill_bytes=5), encoded=why)
+    done = receipt(figures=figures(files_copied=9, spill_bytes=5), encoded=[ENCRYPTED])
     wide = {"  spill bytes   5 B", "  not copied    2 files: its footer is encrypted"}
-    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=plan(), process_id=PROCESS))
     admin.script("GetProcess", process(receipt=done))
     shown = cli("optimize", "sales.db.orders", "--wait").out.splitlines()
     assert (len(shown), wide & {*shown}) == (5, set())

@@ -79,30 +79,25 @@ def test_a_process_is_cancelled_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CancelProcess", process("closed", failure="somebody cancelled it", finished_ms=NOON + 1000))
     result = cli("process", "cancel", "01997a")
     assert (result.status, result.err) == (0, "")
-    assert "status    closed\n" in result.out
-    assert "failure   somebody cancelled it\n" in result.out
+    assert {"status    closed", "failure   somebody cancelled it"} <= {*result.out.splitlines()}
     assert admin.asked("CancelProcess") == [pb.CancelProcessRequest(process_id="01997a")]
 
 
-def test_tasks_of_a_process_are_listed_by_status(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTasks", listed(process("running"), task(), task(task_id=2, status="failed")))
-    assert cli("task", "list", "01997a", "--status", "failed", "-o", "name").out == f"{PROCESS}-2\n"
-    assert cli("task", "list", "01997a", "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-2\n"
-    assert cli("task", "list", "01997a", "--status", "planned").out == "No tasks.\n"
-
-
-def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTasks", listed(process("running"), task()))
-    result = cli("task", "show", "01997a-7")
-    assert (result.status, result.out) == (3, "")
-    assert result.err == (
-        f"Error: process {PROCESS} has no task 7 [AMORO-3004]\nHint: Its tasks are numbered from 1 to 3.\n"
-    )
+def test_tasks_are_listed_by_status_and_one_is_shown_with_its_attempts_and_its_failure(
+    cli: Cli, admin: FakeAdmin
+) -> None:
     failed = task(
         task_id=2, attempt=3, status="failed", scheduled_ms=NOON - 1000, finished_ms=NOON + 2000,
         failure="out of memory", failure_code="AMORO-1001", failed_runs=2, lost_attempts=1,
     )  # fmt: skip
     admin.script("ListTasks", listed(process("running"), task(), failed))
+    assert cli("task", "list", "01997a", "--status", "failed", "-o", "name").out == f"{PROCESS}-2\n"
+    assert cli("task", "list", "01997a", "-o", "name").out == f"{PROCESS}-1\n{PROCESS}-2\n"
+    assert cli("task", "list", "01997a", "--status", "planned").out == "No tasks.\n"
+    result = cli("task", "show", "01997a-7")
+    assert (result.status, result.out) == (3, "")
+    hint = "Hint: Its tasks are numbered from 1 to 3.\n"
+    assert result.err == f"Error: process {PROCESS} has no task 7 [AMORO-3004]\n{hint}"
     result = cli("task", "show", "01997a-2")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
@@ -135,10 +130,9 @@ def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli,
     assert (body["waiting"], body["retry_at"]) == (waiting, "2026-09-21T14:13:20.000Z")
 
 
-EVENTFUL = "01997a4c-aaaa-7aaa-8aaa-aaaaaaaaaaaa"
 EVENT = journal_pb2.Event(
-    event_id=7, happened_ms=NOON, kind="failed", table="sales.db.orders", process_id=EVENTFUL,
-    text="minor failed: no\ndisk", data={"tasks": "3"},
+    event_id=7, happened_ms=NOON, kind="failed", table="sales.db.orders", text="minor failed: no\ndisk",
+    data={"tasks": "3"},
 )  # fmt: skip
 ATTEMPT = journal_pb2.AttemptInfo(
     task_id=3, attempt=2, optimizer_id="o-1", thread_id=4, outcome="failed", scheduled_ms=NOON, started_ms=NOON + 1000,
@@ -150,19 +144,14 @@ def test_filters_are_asked_for(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListEvents", journal_pb2.ListEventsResponse(events=[EVENT], total=9, next="5-7", total_is_exact=True))
     words = ("--kind", "failed", "--kind", "LOST", "--table", "sales.db.orders", "--process", "01997a", "--limit", "1")
     result = cli("event", "list", *words, "--after", "6-8")
-    (asked,) = admin.asked("ListEvents")
-    assert asked == journal_pb2.ListEventsRequest(
-        kinds=["failed", "lost"], table="sales.db.orders", process_id="01997a", limit=1, after="6-8"
-    )
+    of_one = {"table": "sales.db.orders", "process_id": "01997a", "limit": 1, "after": "6-8"}
+    assert admin.asked("ListEvents") == [journal_pb2.ListEventsRequest(kinds=["failed", "lost"], **of_one)]
     header, line, more = result.out.splitlines()
     assert header.split() == ["EVENT", "AT", "KIND", "TABLE", "PROCESS", "TEXT"]
-    assert line.split()[0] == "7"
-    assert line.endswith("minor failed: no disk")
+    assert (line.split()[0], line[-21:]) == ("7", "minor failed: no disk")
     assert more == "and more: see --limit"
     (told,) = json.loads(cli("event", "list", "--limit", "1", "-o", "json").out)["events"]
-    assert told["event_id"] == 7
-    assert told["data"] == {"tasks": "3"}
-    assert told["happened_at"].startswith("20")
+    assert (told["event_id"], told["data"], told["happened_at"][:2]) == (7, {"tasks": "3"}, "20")
     assert cli("event", "list", "--limit", "1", "-o", "name").out == "7\n"
 
 
@@ -184,21 +173,17 @@ def test_events_are_followed_from_the_last_one_in_their_order(cli: Cli, admin: F
     assert [request.newer_than for request in admin.asked("ListEvents")] == [0, 9, 11, 12, 12]
 
 
-@pytest.mark.parametrize(
-    ("of", "process", "task"),
-    [("01997a-3", "01997a", 3), (EVENTFUL, EVENTFUL, 0), ("01997a4c-aaaa-7", "01997a4c-aaaa-7", 0)],
-)
-def test_attempts_are_those_of_a_process_or_of_a_task(
-    cli: Cli, admin: FakeAdmin, of: str, process: str, task: int
-) -> None:
-    admin.script("ListAttempts", journal_pb2.ListAttemptsResponse(process_id=EVENTFUL, attempts=[ATTEMPT], total=1))
-    result = cli("task", "attempts", of)
-    assert admin.asked("ListAttempts") == [journal_pb2.ListAttemptsRequest(process_id=process, task_id=task)]
-    line = result.out.splitlines()[1].split()
-    assert line[:3] == ["3", "2", "failed"]
-    assert line[-5:] == ["kB", "o-1/4", "[AMORO-1]", "no", "disk"]
-    assert "4.0 s" in result.out
-    assert cli("task", "attempts", of, "-o", "name").out == f"{EVENTFUL}-3-2\n"
+def test_attempts_are_those_of_a_process_or_of_a_task(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListAttempts", journal_pb2.ListAttemptsResponse(process_id=PROCESS, attempts=[ATTEMPT], total=1))
+    for of, process_id, number in (("01997a-3", "01997a", 3), (PROCESS, PROCESS, 0), (PROCESS[:15], PROCESS[:15], 0)):
+        result = cli("task", "attempts", of)
+        asked = journal_pb2.ListAttemptsRequest(process_id=process_id, task_id=number)
+        assert admin.asked("ListAttempts")[-1] == asked
+        line = result.out.splitlines()[1].split()
+        assert line[:3] == ["3", "2", "failed"]
+        assert line[-5:] == ["kB", "o-1/4", "[AMORO-1]", "no", "disk"]
+        assert "4.0 s" in result.out
+    assert cli("task", "attempts", PROCESS, "-o", "name").out == f"{PROCESS}-3-2\n"
 
 
 def series(name: str, at: int, n: int, total: float, least: float, most: float, **more: str) -> journal_pb2.Series:
@@ -221,8 +206,7 @@ def test_a_total_is_its_sum_and_a_level_its_mean(cli: Cli, admin: FakeAdmin) -> 
     admin.script("GetSeries", SERIES)
     lines = cli("series", "show", "threads-busy", "queue-age", "--label", "default", "--since", "6h").out.splitlines()
     (asked,) = admin.asked("GetSeries")
-    assert (list(asked.names), asked.label) == (["threads-busy", "queue-age"], "default")
-    assert (asked.table, asked.step_s) == ("", 0)
+    assert (asked.names, asked.label, asked.table, asked.step_s) == (["threads-busy", "queue-age"], "default", "", 0)
     assert asked.since_ms > NOON
     assert [line.split()[2:] for line in lines[1:4]] == [
         ["bytes-rewritten", "4.0", "kB", "0", "B", "4.0", "kB"],
@@ -231,8 +215,7 @@ def test_a_total_is_its_sum_and_a_level_its_mean(cli: Cli, admin: FakeAdmin) -> 
     ]
     assert lines[-1].startswith("one value for 10")
     told = json.loads(cli("series", "show", "-o", "json").out)
-    assert (told["schema"], told["step_s"]) == ("amoro.series/v1", 600)
-    assert told["series"][0]["points"][0]["sum"] == 6
+    assert (told["schema"], told["step_s"], told["series"][0]["points"][0]["sum"]) == ("amoro.series/v1", 600, 6)
     assert cli("series", "show", "-o", "name").out == "threads-busy/default\nbytes-rewritten\nqueue-age\n"
 
 
@@ -255,7 +238,7 @@ QUEUE = queue_pb2.ListQueueResponse(
 )  # fmt: skip
 
 
-def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
+def test_what_waits_is_shown_in_two_lists_or_one_of_them(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListQueue", QUEUE)
     result = cli("group", "queue", "default", "--limit", "1")
     assert (result.status, result.err) == (0, "")
@@ -275,12 +258,9 @@ def test_what_waits_is_shown_in_two_lists(cli: Cli, admin: FakeAdmin) -> None:
     assert body["pending"][0]["since_at"] == "2026-09-21T14:13:19.000Z"
     assert body["waiting"][0]["share"] == 0.5
     assert cli("group", "queue", "--limit", "1", "-o", "name").out == "sales.db.orders\n01997a4c\n"
-
-
-def test_one_list_is_requested_alone(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListQueue", queue_pb2.ListQueueResponse())
     assert cli("group", "queue", "--only", "pending").out == "Nothing waits for a plan.\n"
-    assert admin.asked("ListQueue") == [queue_pb2.ListQueueRequest(limit=1000, only="pending")]
+    assert admin.asked("ListQueue")[-1] == queue_pb2.ListQueueRequest(limit=1000, only="pending")
 
 
 QUICKLY = ("--watch", "--interval", "1ms")
@@ -299,26 +279,16 @@ def test_processes_and_lists_are_shown_at_each_change_until_something_ends_it(cl
     assert (result.status, result.out) == (1, "sales.db.a\nsales.db.b\n")
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> Terminal:
-    """A terminal without colours in place of stdout; fixtures come too early, capturing would undo it."""
-    made = Terminal()
-    monkeypatch.setattr(sys, "stdout", made)
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    monkeypatch.setenv("NO_COLOR", "1")
-    return made
-
-
-CLEAR = "\x1b[H\x1b[2J"
-
-
 def test_on_a_terminal_each_takes_the_place_of_the_one_before(
     cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = terminal(monkeypatch)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    for name, value in (("TERM", "xterm-256color"), ("COLUMNS", "120"), ("NO_COLOR", "1")):
+        monkeypatch.setenv(name, value)
     admin.script("GetProcess", process(status="running"), process(status="success"))
     cli("process", "show", PROCESS, *QUICKLY)
-    first, second = screen.getvalue().split(CLEAR)[1:]
+    first, second = screen.getvalue().split("\x1b[H\x1b[2J")[1:]
     assert "status    running" in first
     assert "status    success" in second
     assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's

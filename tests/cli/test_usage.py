@@ -21,9 +21,8 @@ from tests.cli.messages import process
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def commands() -> list[tuple[str, ...]]:
-    return [tuple(command.path.split()) for command in COMMANDS]
+#: The words of each command.
+WORDS = [tuple(command.path.split()) for command in COMMANDS]
 
 
 @pytest.mark.parametrize("operation", [name for name, row in OPERATIONS.items() if row.command])
@@ -106,49 +105,40 @@ def test_wrong_usage_ends_with_two_and_says_what_is_right(
         ("table show a.b.\udcff", "'a.b.\\udcff' is not UTF-8 [AMORO-2001]\nHint: Write names and paths in UTF-8."),
     ],
 )
-def test_what_makes_no_sense_is_wrong_usage_and_nobody_is_asked(
-    cli: Cli, admin: FakeAdmin, words: str, message: str
-) -> None:
+def test_what_makes_no_sense_is_wrong_and_nobody_is_asked(cli: Cli, admin: FakeAdmin, words: str, message: str) -> None:
     ended = cli(*words.split())
     assert (ended.status, ended.out, admin.requests) == (2, "", [])
     assert message in ended.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "what"),
-    [
-        (("--home", "", "table", "list"), "the value of --home is empty"),
-        (("table", "show", "--address=here:1", ""), "an argument is empty"),
-    ],
-)
-def test_an_argument_without_text_does_not_count_as_none_given(cli: Cli, arguments: tuple[str, ...], what: str) -> None:
-    told = cli(*arguments)
-    assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
+def test_an_argument_without_text_does_not_count_as_none_given(cli: Cli) -> None:
+    shown = ("table", "show", "--address=here:1", ""), "an argument is empty"
+    for words, what in ((("--home", "", "table", "list"), "the value of --home is empty"), shown):
+        told = cli(*words)
+        assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
 
 
-def test_the_help_of_the_program_names_every_command_and_group(bare_cli: Cli, commands: list[tuple[str, ...]]) -> None:
+def test_the_help_of_the_program_names_every_command_and_group(bare_cli: Cli) -> None:
     whole = bare_cli("--help", "--debug").out
-    assert all(f"\n  {name} " in whole for name, *_ in commands)
+    assert all(f"\n  {name} " in whole for name, *_ in WORDS)
     assert bare_cli("-h").out == whole
 
 
 CONNECTION = ("--home", "--config", "--address", "--token-file", "--ca-file", "--certificate-file", "--key-file")
 
 
-def test_every_help_has_an_example_of_its_own_and_options_about_the_connection_at_its_end(
-    bare_cli: Cli, commands: list[tuple[str, ...]]
-) -> None:
+def test_every_help_has_an_example_of_its_own_and_options_about_the_connection_at_its_end(bare_cli: Cli) -> None:
     options = {
         **{key: {"--home", "--config"} for key in (("up",), ("doctor",))},
         **{key: set[str]() for key in (("demo",), ("optimizer", "package"), ("monitoring", "export"))},
         ("optimizer", "run"): {*CONNECTION, "-a,"} - {"--address"},
     }
-    for path in ((), *{path[:1] for path in commands if len(path) > 1}, *commands):
+    for path in ((), *{path[:1] for path in WORDS if len(path) > 1}, *WORDS):
         result = bare_cli(*path, "-h")
         assert (result.status, result.err) == (0, "")
         assert f"\n  Example:\n    {' '.join(('amoro', *path))}" in result.out
         own, _, connection = result.out.partition("\n\nConnection options:\n")
-        if path in commands or not path:
+        if path in WORDS or not path:
             listed = {line.split()[0] for line in connection.splitlines() if line.startswith("  -")}
             assert listed == options.get(path, {*CONNECTION}), path
         assert not [line for line in own.splitlines() if line.strip().startswith(CONNECTION)]
@@ -194,11 +184,6 @@ def test_every_command_that_help_hints_and_docs_name_exists() -> None:
 # What is loaded for it
 
 
-def _loaded(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
-    return (done.stdout + done.stderr).splitlines()[-1]
-
-
 def test_a_coordinator_loads_nothing_that_few_need() -> None:
     program = (
         "import sys; import amoro_core.bootstrap.coordinator_app;"
@@ -206,4 +191,5 @@ def test_a_coordinator_loads_nothing_that_few_need() -> None:
         "       'starlette', 'jinja2', 'argon2'};"
         "print(sorted(few & set(sys.modules)))"
     )
-    assert _loaded(program) == "[]"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=True)
+    assert (done.stdout + done.stderr).splitlines()[-1] == "[]"

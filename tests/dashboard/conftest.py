@@ -16,7 +16,6 @@ from starlette.testclient import TestClient
 from amoro_core.bootstrap.composition import Services
 from amoro_core.bootstrap.coordinator_app import offer
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.store.database import Connection
 from amoro_core.web.app import make_app
 from tests.admin.rig import ADMIN_TOKEN, services_over
 from tests.dashboard.served import Served, serving
@@ -41,7 +40,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     with ExitStack() as ending:
-        yield lambda state="typical", settings=None: _client(tmp_path, state, settings, ending)
+
+        def client(state: Any = "typical", settings: Settings | None = None) -> TestClient:
+            store = ending.enter_context(open_store(tmp_path / "amoro.db"))
+            store.write(STATES[state] if isinstance(state, str) else state)
+            pool = ending.enter_context(ThreadPoolExecutor(4))
+            return client_over(services_over(store, tmp_path, settings), pool, ADMIN_TOKEN)[0]
+
+        yield client
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -107,15 +113,6 @@ def client_over(services: Services, pool: ThreadPoolExecutor, token: str) -> tup
     client = TestClient(app, "http://localhost", follow_redirects=False, backend_options=options)
     client.headers.update({"Authorization": f"Bearer {token}"} if token else {})
     return client, asked
-
-
-def _client(
-    home: Path, state: str | Callable[[Connection], object], settings: Settings | None, ending: ExitStack
-) -> TestClient:
-    store = ending.enter_context(open_store(home / "amoro.db"))
-    store.write(STATES[state] if isinstance(state, str) else state)
-    pool = ending.enter_context(ThreadPoolExecutor(4))
-    return client_over(services_over(store, home, settings), pool, ADMIN_TOKEN)[0]
 
 
 def words(page: str) -> str:

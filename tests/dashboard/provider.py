@@ -135,7 +135,7 @@ def query_of(url: str) -> dict[str, str]:
     return {key: value for key, (value,) in parse_qs(urlsplit(url).query).items()}
 
 
-def terms_of(**values: Any) -> Any:
-    """The terms of settings with these values."""
+def login_settings(**values: Any) -> Settings:
+    """Settings of logins by a provider, with these values."""
     given = {"oidc_issuer": "https://there.example", "oidc_client_id": "amoro", "oidc_roles": RULES, **values}
-    return replace(Settings(), **given).provider_terms()
+    return replace(Settings(), **given)

@@ -55,9 +55,8 @@ def fill(db: Connection, payloads: Sequence[str]) -> None:
         about = About(table_id=table.table_id, process_id=payload, optimizer_id=payload, group=payload)
         events.add(db, Event(EventKind.FAILED, at, payload, about, {payload: payload}))
         audit.add(db, Audited(who, "OptimizeTable", payload, {payload: payload, "where": payload}), at, code=payload)
-        time_series.add(
-            db, [Sample(name, 1, payload) for name in ("threads", "threads-busy", "queue-tasks", "queue-age")], at
-        )
+        levels = ("threads", "threads-busy", "queue-tasks", "queue-age")
+        time_series.add(db, [Sample(name, 1, payload) for name in levels], at)
 
 
 def _table_and_process(db: Connection, number: int, payload: str) -> tuple[TableRuntime, OptimizingProcess]:
@@ -105,14 +104,9 @@ def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -
     now, files = states.now(), []
     for number, payload in enumerate(payloads, 1):
         thread, times = OptimizerThread(payload, 0), (now - timedelta(seconds=90), now - timedelta(seconds=80), now)
-        task = builders.task(process, number, partition=payload, failure=payload)._replace(
-            status=TaskStatus.FAILED,
-            attempt=1,
-            ended_on=thread,
-            scheduled_at=times[0],
-            acked_at=times[1],
-            finished_at=now,
-        )
+        took = dict(zip(("scheduled_at", "acked_at", "finished_at"), times, strict=True))
+        task = builders.task(process, number, partition=payload, failure=payload)
+        task = task._replace(status=TaskStatus.FAILED, attempt=1, ended_on=thread, **took)
         tasks.add_many(db, [(task, b"")])
         number_ = Attempt(task.task_id, 1)
         tasks.add_attempts(db, [TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload)])

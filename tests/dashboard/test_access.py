@@ -31,14 +31,13 @@ from amoro_core.errors import NotAllowed, UnknownToken
 from amoro_core.mcp.server import make_server
 from amoro_core.mcp.tools import READING, Tool, tools
 from amoro_core.model.principals import Role
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.operations import ROUTES, Route
 from amoro_core.web import pages
 from amoro_core.web.rest.requests import EVENTS, PREFIX
-from tests.acceptance.tables import messy_table
+from tests.acceptance.tables import config_of, messy_table, name_of
 from tests.admin.operations import MAY, OPERATIONS, STRANGERS, WRONG, Wrong, let_in
 from tests.dashboard.conftest import OWN, Asked, client_over
 from tests.dashboard.served import without_catalogs
@@ -83,9 +82,7 @@ class Site:
     missing: dict[str, Any]  # in requests that shall change nothing
     held: dict[str, str]  # in paths and forms of pages
 
-    def rest(
-        self, method: str, path: str, caller: str = "admin", body: object = None, **headers: str
-    ) -> httpx.Response:
+    def rest(self, method: str, path: str, caller: str = "admin", body: Any = None, **headers: str) -> httpx.Response:
         """The answer of REST to the caller's token."""
         token = self.tokens[caller]
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
@@ -137,7 +134,6 @@ class Site:
         return grpc.StatusCode.OK, ""
 
     def over_rest(self, route: Route, caller: str) -> int:
-        """The status of the answer."""
         named = self.missing
         if route.method == "PATCH":
             named = {**named, "table": self.held["table"], "name": CHANGED.get(route.operation)}
@@ -155,72 +151,33 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("lake")
     catalog = writer.make_catalog(directory, "lake")
     writer.make_table(catalog, "db.t", SCHEMA)
-    table, held = (f"lake.{'.'.join(messy_table(catalog).name()[-2:])}" for _ in range(2))
-    config = CatalogConfig("lake", tuple({**catalog.properties, "type": "sql"}.items()))
+    table, held = name_of(messy_table(catalog), "lake"), name_of(messy_table(catalog), "lake")
     with (
         without_catalogs(directory),
         ThreadPoolExecutor(4) as pool,
         running(directory / "home", Settings(port=0), watch=False) as coordinator,
         grpc.insecure_channel(coordinator.address) as channel,
     ):
-        coordinator.catalogs.add(config)
+        coordinator.catalogs.add(config_of(catalog))
         client, asked = client_over(coordinator.services, pool, "")
-        tokens = _tokens(coordinator)
-        made = Site(
-            coordinator, AdminServiceStub(channel), client, asked, tokens, _cookies(coordinator, client, tokens), {}, {}
-        )
-        begun = made.rest("POST", f"/tables/{table}/optimize", body={}).json()
+        tokens, stub = _tokens(coordinator), AdminServiceStub(channel)
+        cookies = _cookies(coordinator, client, tokens)
+        made = Site(coordinator, stub, client, asked, tokens, cookies, {}, {})
+        process = {"process": made.rest("POST", f"/tables/{table}/optimize", body={}).json()["process_id"]}
         known = coordinator.tables
         known.ensure(parse_table("lake.db.t"))
         known.refresh(known.ensure(parse_table(held)).table_id)
+        wrong = {"action": "no-action", "name": "no name", "password": "too short", "path": "relative"}
+        both = {**wrong, "catalog": "lake", "statement": "SELECT 1", "statement_id": "nothing"}
+        made.missing.update({**both, "table": f"{held}_that_is_not_there", "process_id": process["process"]})
+        made.missing.update({"optimizer_id": "nobody-here", "id": "nobody-here", "plan_id": "not kept"})
+        made.missing.update({"namespace": "lake.db", "to": "lake.db.none"})  # of a catalog of others
+        made.missing.update({"kind": "no role", "confirm": "no", "text": "not a list", "columns": ["id long"]})
+        made.missing.update({"format_version": 3, "enabled": True, "instances": 1, "scans": []})
         nobody = dict.fromkeys(("optimizer", "instance", "user", "token"), "nobody-here")
-        made.missing.update(
-            {
-                "table": f"{held}_that_is_not_there",
-                "process_id": begun["process_id"],
-                **dict.fromkeys(("optimizer_id", "id"), "nobody-here"),
-                "action": "no-action",
-                "namespace": "lake.db",  # of a catalog of others
-                "catalog": "lake",
-                "columns": ["id long"],
-                "statement": "SELECT 1",
-                "statement_id": "nothing",
-                "to": "lake.db.none",
-                "name": "no name",
-                "path": "relative",
-                "plan_id": "not kept",
-                "kind": "no role",
-                "password": "too short",
-                "confirm": "no",
-                "format_version": 3,
-                "enabled": True,
-                "instances": 1,
-                "scans": [],
-                "text": "not a list",
-            }
-        )
-        made.held.update(
-            {
-                **nobody,
-                "table": held,
-                "process": begun["process_id"],
-                "catalog": "lake",
-                "group": "default",
-                "instances": "1",
-                "action": "no-action",
-                "name": "no name",
-                "password": "too short",
-                "path": "relative",
-                "confirm": held,
-                "kept": "nothing",
-                "statement": "SELECT 1",
-                "statement_id": "nothing",
-                "minutes": "5",
-                "reason": "a test",
-                "role": "viewer",
-                "snapshot": str(made.rest("GET", f"/tables/{held}").json()["snapshot_id"]),
-            }
-        )
+        made.held.update({**both, **nobody, **process, "table": held, "confirm": held, "kept": "nothing"})
+        made.held.update({"group": "default", "instances": "1", "minutes": "5", "reason": "a test", "role": "viewer"})
+        made.held["snapshot"] = str(made.rest("GET", f"/tables/{held}").json()["snapshot_id"])
         yield made
 
 
@@ -248,10 +205,10 @@ def _cookies(coordinator: Coordinator, client: TestClient, tokens: Mapping[str, 
     name = client.post("/logout", headers=OWN).headers["set-cookie"].partition("=")[0]
     made = {"nobody": "", "garbage": f"{name}=garbage"}
     made["expired"] = f"{name}={sessions.begin(known.admit(tokens['admin']))}"
-    week = timedelta(days=8) // timedelta(milliseconds=1)
+    week = {"week": timedelta(days=8) // timedelta(milliseconds=1)}
     with sqlite3.connect(coordinator.home / "amoro.db", timeout=60) as db:
         db.execute(
-            "UPDATE http_session SET created_at_ms = created_at_ms - ?, seen_at_ms = seen_at_ms - ?", [week, week]
+            "UPDATE http_session SET created_at_ms = created_at_ms - :week, seen_at_ms = seen_at_ms - :week", week
         )
     db.close()
     for caller in MAY:
@@ -322,10 +279,8 @@ def test_on_pages_who_may_is_let_in_and_nobody_else(site: Site, route: Any) -> N
 
 
 def test_a_bearer_token_on_pages_is_let_in_like_a_session(site: Site) -> None:
-    found = {
-        caller: site.client.get("/users", headers={"Authorization": f"Bearer {token}"} if token else {}).status_code
-        for caller, token in site.tokens.items()
-    }
+    sent = {caller: {"Authorization": f"Bearer {token}"} if token else {} for caller, token in site.tokens.items()}
+    found = {caller: site.client.get("/users", headers=headers).status_code for caller, headers in sent.items()}
     assert {caller for caller, status in found.items() if status == 303} == {*STRANGERS}
     assert {caller for caller, status in found.items() if status == 200} == let_in("ListUsers")
 
@@ -347,11 +302,9 @@ def test_over_http_who_may_calls_a_tool_and_nobody_else(site: Site, tool: Tool) 
         headers = {"Accept": "application/json, text/event-stream", **OWN}
         headers |= {"Authorization": f"Bearer {token}"} if token else {}
         found[caller] = site.client.post("/mcp", json=body, headers=headers)
-    answered = {
-        who for who, answer in found.items() if answer.status_code == 200 and not answer.json()["result"]["isError"]
-    }
-    assert answered == let_in(tool.method)
-    assert site.asked.methods == [tool.method] * len(answered)
+    answered = {who: answer for who, answer in found.items() if answer.status_code == 200}
+    assert {who for who, answer in answered.items() if not answer.json()["result"]["isError"]} == let_in(tool.method)
+    assert site.asked.methods == [tool.method] * len(let_in(tool.method))
     assert {who for who, answer in found.items() if answer.status_code == 401} == {*STRANGERS}
     assert {who for who, answer in found.items() if answer.status_code == 403} == {"enrolment"}
 

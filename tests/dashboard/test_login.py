@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -75,8 +76,7 @@ def test_a_user_logs_in_sees_pages_and_logs_out(browser: Browser) -> None:
     entered = browser.log_in(next="/groups")
     assert (entered.status_code, entered.headers["location"]) == (303, "/groups")
     (kept,) = SimpleCookie(entered.headers["set-cookie"]).values()
-    assert kept.key.startswith("amoro-")
-    assert len(kept.key) == len("amoro-12345678")
+    assert re.fullmatch("amoro-.{8}", kept.key)
     assert (kept["httponly"], kept["samesite"], kept["path"], kept["secure"]) == (True, "lax", "/", "")
     cookie = cookie_of(entered)
     assert [browser.see(path, cookie).status_code for path in ("/groups", "/settings")] == [200, 403]
@@ -100,16 +100,12 @@ def test_who_is_wrong_is_told_the_same_whatever_is_wrong(browser: Browser) -> No
     assert "set-cookie" not in wrong.headers
     assert browser.failures() == before + 2
     assert browser.audited() == [("ann", "page", "refused"), ("", "page", "refused")]
-    assert browser.log_in(more="x" * 20_000).status_code == 401, "a form without end is not read"
 
 
-@pytest.mark.parametrize(
-    "more", [{"note": "x" * 17_000}, {f"field-{number}": "" for number in range(99)}], ids=["too long", "101 fields"]
-)
-def test_a_form_above_its_limits_is_not_read(browser: Browser, more: dict[str, str]) -> None:
-    refused = browser.log_in(**more)
-    assert "set-cookie" not in refused.headers
-    assert refused.status_code == 401
+def test_a_form_above_its_limits_is_not_read(browser: Browser) -> None:
+    for more in ({"note": "x" * 17_000}, {f"field-{number}": "" for number in range(99)}):  # 101 with the other two
+        refused = browser.log_in(**more)
+        assert (refused.status_code, "set-cookie" in refused.headers) == (401, False)
 
 
 def test_a_login_from_another_site_is_refused_and_one_from_ours_ends_the_session_before_it(browser: Browser) -> None:

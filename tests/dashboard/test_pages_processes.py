@@ -3,13 +3,9 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
-
-import pytest
 
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import journal_pb2 as journal
-from amoro_core.store.database import Connection
 from amoro_core.web.pages.framework import TtlStore
 from amoro_core.web.pages.table_files import ReadLimiter
 from tests.dashboard import states
@@ -41,11 +37,9 @@ def test_a_receipt_balances_its_rows(site: Site) -> None:
 
 
 def test_a_receipt_whose_rows_differ_says_so(site: Site) -> None:
-    def unequal(db: Connection) -> None:
-        (one,) = states.fill(db, 1)
-        states.ended(db, one, ENDED, receipt=replace(builders.RECEIPT, rows_after=builders.RECEIPT.rows_before - 1))
-
-    page = site(unequal).get(f"/processes/{ENDED}").text
+    unequal = replace(builders.RECEIPT, rows_after=builders.RECEIPT.rows_before - 1)
+    client = site(lambda db: states.ended(db, states.fill(db, 1)[0], ENDED, receipt=unequal))
+    page = client.get(f"/processes/{ENDED}").text
     assert "≠" in page
     assert "An equation of this receipt does not hold." in page
 
@@ -64,31 +58,24 @@ def test_a_commit_whose_outcome_is_unknown_waits(site: Site) -> None:
     assert "the catalog did not answer: connection reset" in page
 
 
-@pytest.mark.parametrize(
-    ("status", "more", "is_begun", "looks"),
-    [
-        ("running", {}, False, "done current to-come to-come to-come"),
-        ("held", {}, False, "done waiting to-come to-come to-come"),
-        ("committing", {"waiting": "no answer"}, True, "done done done waiting to-come"),
-        ("commit_unknown", {}, True, "done done done waiting to-come"),
-        ("success", {"finished_ms": 9}, True, "done done done done done"),
-        ("failed", {"finished_ms": 9}, True, "done done skipped skipped failed"),
-    ],
-)
-def test_the_steps_of_a_process_say_where_it_is(
-    site: Site, status: str, more: dict[str, Any], is_begun: bool, looks: str
-) -> None:
+def test_the_steps_of_a_process_say_where_it_is(site: Site) -> None:
     client = site("typical")
     kept = {"process_id": RUNNING, "table": "lake.logs.orders", "type": "minor", "created_ms": 1, "tasks_total": 3}
-    answers = asked_of(client).answers
-    process = pb.Process(**{**kept, "status": status, "task_counts": pb.TaskCounts(planned=1), **more})
-    answers["ListTasks"] = pb.ListTasksResponse(process=process)
     begun = {"task_id": 1, "attempt": 1, "optimizer_id": "o", "outcome": "running", "scheduled_ms": 2, "started_ms": 3}
-    attempts = [journal.AttemptInfo(**begun)] if is_begun else []
-    answers["ListAttempts"] = journal.ListAttemptsResponse(attempts=attempts, total=len(attempts))
-    page = client.get(f"/processes/{RUNNING}").text
-    assert " ".join(re.findall(r'<li class="([a-z-]+)"', page)) == looks
-    assert ("waiting for a confirmation" in page) == (status == "held")
+    for status, more, attempts, looks in (
+        ("running", {}, 0, "done current to-come to-come to-come"),
+        ("held", {}, 0, "done waiting to-come to-come to-come"),
+        ("committing", {"waiting": "no answer"}, 1, "done done done waiting to-come"),
+        ("commit_unknown", {}, 1, "done done done waiting to-come"),
+        ("success", {"finished_ms": 9}, 1, "done done done done done"),
+        ("failed", {"finished_ms": 9}, 1, "done done skipped skipped failed"),
+    ):
+        process = pb.Process(**kept, status=status, task_counts=pb.TaskCounts(planned=1), **more)
+        told = journal.ListAttemptsResponse(attempts=[journal.AttemptInfo(**begun)] * attempts, total=attempts)
+        asked_of(client).answers.update(ListTasks=pb.ListTasksResponse(process=process), ListAttempts=told)
+        page = client.get(f"/processes/{RUNNING}").text
+        assert " ".join(re.findall(r'<li class="([a-z-]+)"', page)) == looks, status
+        assert ("waiting for a confirmation" in page) == (status == "held")
 
 
 def test_an_action_on_a_page_is_in_the_audit(site: Site) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote_plus
 
 import pytest
+from starlette.testclient import TestClient
 
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.errors import InvalidArgument
@@ -48,11 +49,16 @@ def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path:
     assert re.search(rf"Last backup \S+ \S+Z \( \d+ s ago \) to {tmp_path / 'copy.db'} Versions", page)
 
 
-def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> None:
-    client = site("typical")
+def of_a_viewer(client: TestClient) -> dict[str, str]:
+    """What a viewer sends with a request."""
     made = client.post("/tokens/create", data={"name": "v", "role": "viewer"})
     (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
-    answer = client.get("/system", headers={"Authorization": f"Bearer {token}"})
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> None:
+    client = site("typical")
+    answer = client.get("/system", headers=of_a_viewer(client))
     assert answer.status_code == 200
     assert str(tmp_path) not in answer.text
     assert "/system/backup" not in answer.text
@@ -60,15 +66,13 @@ def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> Non
 
 def test_the_actions_of_all_tables_are_listed_what_fails_first(site: Site) -> None:
     def act(db: Connection) -> None:
-        first, second = states.fill(db, 2)
+        first, second = (one.table_id for one in states.fill(db, 2))
         now, hour = states.now(), timedelta(hours=1)
-        for table_id, action, fields in (
-            (first.table_id, "expire-snapshots", {"next_at": now + hour, "last_at": now - hour}),
-            (first.table_id, "rewrite-manifests", {"next_at": now - hour}),
-            (second.table_id, "clean-orphan-files", {"failures": 3, "retry_at": now + hour, "reason": "no answer"}),
-            (second.table_id, "write-statistics", {"paused_at": now, "paused_for": "it changed nothing"}),
-        ):
-            actions.save(db, ActionRecord(table_id, action, **fields))
+        fails = {"failures": 3, "retry_at": now + hour, "reason": "no answer"}
+        actions.save(db, ActionRecord(first, "expire-snapshots", next_at=now + hour, last_at=now - hour))
+        actions.save(db, ActionRecord(first, "rewrite-manifests", next_at=now - hour))
+        actions.save(db, ActionRecord(second, "clean-orphan-files", **fails))
+        actions.save(db, ActionRecord(second, "write-statistics", paused_at=now, paused_for="it changed nothing"))
 
     client = site(act)
     page = client.get("/maintenance").text
@@ -112,27 +116,17 @@ def test_a_catalog_is_added_and_a_group_created_by_forms_that_keep_what_was_type
 
 
 def test_trash_is_hurried_only_with_the_name_of_its_table(site: Site) -> None:
-    client = site(condemn)
-    asked = client.get("/trash/hurry?table=lake.sales.orders")
-    assert "Deleted files can&#39;t be restored." in asked.text
-    wrong = client.post("/trash/hurry", data={"table": "lake.sales.orders", "confirm": "orders"})
-    assert wrong.status_code == 400
-    right = client.post("/trash/hurry", data={"table": "lake.sales.orders", "confirm": "lake.sales.orders"})
+    client, name = site(lambda db: states.condemn(db, states.fill(db, 1)[0], CONDEMNED)), "lake.sales.orders"
+    assert "Deleted files can&#39;t be restored." in client.get(f"/trash/hurry?table={name}").text
+    assert client.post("/trash/hurry", data={"table": name, "confirm": "orders"}).status_code == 400
+    right = client.post("/trash/hurry", data={"table": name, "confirm": name})
     assert "2 files due for deletion now." in client.get(right.headers["location"]).text
-
-
-def condemn(db: Connection) -> None:
-    """Two files that a process has condemned."""
-    (one,) = states.fill(db, 1)
-    states.condemn(db, one, CONDEMNED)
-
-
-NEW = {"name": "ada", "role": "operator", "pattern": "lake.sales.*", "password": "a long enough password"}
 
 
 def test_a_user_gets_another_role_pattern_and_password(site: Site) -> None:
     client = site("typical")
-    client.post("/users/add", data=NEW)
+    new = {"name": "ada", "role": "operator", "pattern": "lake.sales.*", "password": "a long enough password"}
+    client.post("/users/add", data=new)
     form = client.get("/users/ada/update").text
     assert "ada has the role operator, and acts on lake.sales.*" in words(form)
     wider = client.post("/users/ada/update", data={"role": "operator", "pattern": "lake.**"})
@@ -174,9 +168,7 @@ def test_sql_says_that_it_is_off_and_who_may_and_keeps_rows_for_who_asked(site: 
     off = words(site("typical").get("/sql").text)
     assert ("SQL is off here. terminal.enabled: true in amoro.yaml" in off, "Statement" in off) == (True, False)
     client = site(lambda db: None, Settings(terminal_enabled=True))
-    made = client.post("/tokens/create", data={"name": "v", "role": "viewer"})
-    (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
-    viewer = {"Authorization": f"Bearer {token}"}
+    viewer = of_a_viewer(client)
     seen = client.get("/sql", headers=viewer).text
     assert ("that takes the role operator" in seen, "<textarea" in seen) == (True, False)
     row, columns = pb.ResultRow(values=[pb.ResultValue(text="1"), pb.ResultValue()]), [pb.ResultColumn(name="a")] * 2

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from starlette.testclient import TestClient
 
@@ -19,6 +18,7 @@ from amoro_core.store import catalogs, events, tables
 from amoro_core.store.connection import Connection
 from amoro_core.transactions.table_registry import new_table
 from amoro_core.web.pages.tables import TABS
+from tests.acceptance.tables import config_of
 from tests.dashboard import states
 from tests.dashboard.conftest import OWN, Site, asked_of, words
 from tests.engine import writer
@@ -78,29 +78,25 @@ def test_a_table_says_what_optimizing_would_save_and_lists_rank_by_it(site: Site
             tables.add(db, states.table(number, identifier=name, saving=Saving(saved, saved << 20), **fields))
 
     client = site(lambda db: (states.fill(db, 0), fill(db)))
-    assert _names(client.get("/tables?sort=saving&order=desc").text) == [
-        "lake.sales.t1",
-        "lake.sales.t0",
-        "lake.sales.t2",
-    ]
+    ranked = ["lake.sales.t1", "lake.sales.t0", "lake.sales.t2"]
+    assert _names(client.get("/tables?sort=saving&order=desc").text) == ranked
     listed = words(client.get("/tables").text)
     assert "11 files of 11 MB 12 of 23" in listed, "and small files of files"
     page = words(client.get("/tables/lake.sales.t1").text)
     assert "it would save 11 files, by rewriting 11 MB small files 12 of 23 deletes 6 equality, 3 position" in page
     assert "it would save nothing now" in words(client.get("/tables/lake.sales.t2").text)
     worst = client.get("/").text.partition("The worst tables")[2]
-    assert _names(worst) == ["lake.sales.t1", "lake.sales.t0"]
+    assert _names(worst) == ranked[:2]
 
 
-@pytest.mark.parametrize("below", ["", "/processes", "/enable", "/optimize"])
-def test_a_table_is_named_or_numbered(site: Site, below: str) -> None:
-    slashed = TableIdentifier("lake", ("a/b",), "t ?#%")
-    client = site(_one(identifier=slashed))
-    answer = client.get(f"/tables/1{below}")
-    assert answer.status_code == 200, answer.text
-    assert "lake.a/b.`t ?#%`" in answer.text
-    assert "/tables/1" in answer.text
-    assert "%2F" not in answer.text
+def test_a_table_is_found_by_its_name_or_its_number(site: Site) -> None:
+    client = site(_one(identifier=TableIdentifier("lake", ("a/b",), "t ?#%")))
+    for below in ("", "/processes", "/enable", "/optimize"):
+        answer = client.get(f"/tables/1{below}")
+        assert (answer.status_code, "lake.a/b.`t ?#%`" in answer.text) == (200, True), answer.text
+        assert ("/tables/1" in answer.text, "%2F" in answer.text) == (True, False)
+    for name, status in (("lake.sales.nothing", 404), ("nowhere.sales.orders", 404), ("99", 404), ("x", 400)):
+        assert client.get(f"/tables/{name}").status_code == status
 
 
 def test_a_table_with_a_name_of_other_signs_is_led_to_by_its_name(site: Site) -> None:
@@ -108,14 +104,7 @@ def test_a_table_with_a_name_of_other_signs_is_led_to_by_its_name(site: Site) ->
     client = site(_one(identifier=odd))
     (link,) = re.findall(r'<td class="name"[^>]*><a href="([^"]*)">', client.get("/tables").text)
     page = client.get(link)
-    assert page.status_code == 200
-    assert "lake.`a b`.`t.?#%\\n`" in page.text
-
-
-@pytest.mark.parametrize("name", ["lake.sales.nothing", "nowhere.sales.orders", "99", "x"])
-def test_a_table_that_is_not_there_is_not_found(site: Site, name: str) -> None:
-    answer = site(_one()).get(f"/tables/{name}")
-    assert answer.status_code == (400 if name == "x" else 404)
+    assert (page.status_code, "lake.`a b`.`t.?#%\\n`" in page.text) == (200, True)
 
 
 def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: Site) -> None:
@@ -169,31 +158,30 @@ AT = "/tables/cat.db.t"
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
-    made = writer.make_catalog(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def table(catalog: SqlCatalog) -> Table:
+def table(tmp_path: Path) -> Iterator[Table]:
     """A table of five small files, each of its own commit."""
+    catalog = writer.make_catalog(tmp_path)
     made = writer.make_table(catalog, "db.t", SCHEMA)
     for number in range(5):
         writer.append(made, [row(number, "a")])
-    return made
+    yield made
+    catalog.close()
 
 
 @pytest.fixture
-def client(site: Site, catalog: SqlCatalog, table: Table) -> TestClient:
+def client(site: Site, table: Table) -> TestClient:
     def fill(db: Connection) -> None:
-        catalogs.add(db, CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        catalogs.add(db, config_of(table.catalog))
         tables.add(db, new_table(parse_table("cat.db.t"), states.now()))
 
     return site(fill)
 
 
-def test_the_schema_and_actions_are_read_on_request(client: TestClient) -> None:
+def test_the_catalog_the_schema_and_actions_are_read_on_request(client: TestClient) -> None:
+    done = client.post("/catalogs/cat/check", headers=OWN)
+    page = client.get(done.headers["location"]).text
+    assert "cat answers: 1 table, listed in" in page
+    assert "last look it answered" in words(page)
     assert "Read the schema" in client.get(f"{AT}/schema").text
     done = client.post(f"{AT}/schema", headers=OWN)
     assert (done.status_code, done.headers["location"]) == (303, f"{AT}/schema")
@@ -219,13 +207,6 @@ def test_snapshots_are_read_remembered_compared_and_their_fates_told(client: Tes
     assert "data files 1 5 +4" in page
 
 
-def test_a_catalog_that_answers_says_so_at_its_check(client: TestClient) -> None:
-    done = client.post("/catalogs/cat/check", headers=OWN)
-    page = client.get(done.headers["location"]).text
-    assert "cat answers: 1 table, listed in" in page
-    assert "last look it answered" in words(page)
-
-
 def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient, table: Table) -> None:
     planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN)
     assert planned.status_code == 303, planned.text
@@ -248,9 +229,7 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     assert again.headers["location"].split("?")[0] == begun.headers["location"].split("?")[0]
 
 
-def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(
-    site: Site, client: TestClient
-) -> None:
+def test_a_plan_is_carried_out_once_after_a_restart(site: Site, client: TestClient) -> None:
     planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN).headers["location"]
     restarted = site(lambda db: None)
     assert "Full optimizing, 1 task" in words(restarted.get(planned).text)
@@ -260,9 +239,7 @@ def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_proc
     assert again.split("?")[0] == begun.split("?")[0]
 
 
-def test_what_is_not_kept_is_not_carried_out_and_another_tables_verification_not_shown(
-    client: TestClient, catalog: SqlCatalog, table: Table
-) -> None:
+def test_what_is_not_kept_is_not_carried_out_and_of_another_table_not_shown(client: TestClient) -> None:
     refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
     assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
     assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
@@ -293,19 +270,18 @@ FAR_MS = 9_999_999_999_000
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "form", "passes_s", "told"),
+    ("method", "path", "passes_s", "told"),
     [
-        ("OptimizeTable", "/optimize", {"type": "full"}, 16, "cat.db.t is being planned; that goes on."),
-        ("PlanTable", "/plan", {"type": "full"}, 3600, "cat.db.t was not planned within"),
-        ("ListSnapshots", "/snapshots", {}, 3600, "was not read within"),
-        ("VerifyTable", "/verify", {}, 3600, "cat.db.t was not verified within"),
+        ("OptimizeTable", "/optimize", 16, "cat.db.t is being planned; that goes on."),
+        ("PlanTable", "/plan", 3600, "cat.db.t was not planned within"),
+        ("ListSnapshots", "/snapshots", 3600, "was not read within"),
+        ("VerifyTable", "/verify", 3600, "cat.db.t was not verified within"),
     ],
 )
-def test_what_lasts_is_told_so_and_nobody_waits_for_it(
-    client: TestClient, method: str, path: str, form: dict[str, str], passes_s: float, told: str
-) -> None:
+def test_nobody_waits_for_what_lasts(client: TestClient, method: str, path: str, passes_s: float, told: str) -> None:
     with client:  # its event loop goes on between requests
         asked_of(client).hold(method, passes_s)
+        form = {"type": "full"} if method in ("OptimizeTable", "PlanTable") else {}
         answer = client.post(f"{AT}{path}", data=form, headers=OWN)
         page = client.get(answer.headers["location"]) if answer.status_code == 303 else answer
         asked_of(client).release()

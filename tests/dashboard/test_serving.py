@@ -52,38 +52,19 @@ def test_how_long_requests_take_is_told_by_route_and_never_by_what_a_stranger_as
 
 
 def test_every_answer_has_the_guarding_headers_also_a_refusal(served: Served) -> None:
-    for answer in (
-        served.ask("/livez"),
-        served.ask("/nowhere"),
-        served.ask("/livez", headers={"Host": "evil.example"}),
-        served.ask("/livez", "POST"),
-    ):
-        told = {name: answer.headers[name] for name in ("content-security-policy", "cache-control", "referrer-policy")}
-        assert told == {
-            "content-security-policy": POLICY,
-            "cache-control": "no-store",
-            "referrer-policy": "same-origin",
-        }
-        assert answer.headers["x-content-type-options"] == "nosniff"
+    guards = {"content-security-policy": POLICY, "cache-control": "no-store", "referrer-policy": "same-origin"}
+    guards["x-content-type-options"] = "nosniff"
+    foreign = served.ask("/livez", headers={"Host": "evil.example"})
+    for answer in (served.ask("/livez"), served.ask("/nowhere"), foreign, served.ask("/livez", "POST")):
+        assert {name: answer.headers[name] for name in guards} == guards
         assert "server" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        ("localhost:1630", 200),
-        ("LOCALHOST", 200),
-        ("127.0.0.1", 200),
-        ("[::1]:80", 200),
-        ("evil.example", 421),
-        ("evil.example:1630", 421),
-        ("localhost.evil.example", 421),
-        ("127.0.0.1.evil.example", 421),
-        ("", 421),
-    ],
-)
-def test_a_name_that_is_not_ours_is_answered_with_421(served: Served, host: str, status: int) -> None:
-    assert served.ask("/livez", headers={"Host": host}).status == status
+def test_a_name_that_is_not_ours_is_answered_with_421(served: Served) -> None:
+    evil = ("evil.example", "evil.example:1630", "localhost.evil.example", "127.0.0.1.evil.example", "")
+    for status, hosts in ((200, ("localhost:1630", "LOCALHOST", "127.0.0.1", "[::1]:80")), (421, evil)):
+        for host in hosts:
+            assert served.ask("/livez", headers={"Host": host}).status == status, host
 
 
 @pytest.mark.parametrize(
@@ -103,9 +84,7 @@ def test_a_name_that_is_not_ours_is_answered_with_421(served: Served, host: str,
     ],
     ids=str,
 )
-def test_a_browser_changes_something_from_our_own_pages_alone(
-    served: Served, headers: dict[str, str], status: int
-) -> None:
+def test_a_browser_changes_something_from_our_pages_alone(served: Served, headers: dict[str, str], status: int) -> None:
     """405: the guard let it through to a path that takes no POST."""
     cookie = {"Host": "127.0.0.1", "Cookie": "a=b"}
     assert served.ask("/livez", "POST", token="", headers={**cookie, **headers}).status == status
@@ -192,20 +171,19 @@ def test_a_change_wakes_the_coroutines_of_every_loop_that_is_bound() -> None:
     changes.fire()  # closed loops are passed over
 
 
-@pytest.mark.parametrize(
-    ("proxies", "told"), [((), "127.0.0.1"), (("127.0.0.0/8",), "203.0.113.9"), (("10.0.0.0/8",), "127.0.0.1")]
-)
-def test_what_a_proxy_says_of_its_client_counts_if_it_is_trusted(
-    tmp_path: Path, proxies: tuple[str, ...], told: str
-) -> None:
-    with serving(tmp_path / "home", replace(Settings(), trusted_proxies=proxies)) as served:
-        said = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+PEER, CLIENT = "127.0.0.1", "203.0.113.9"
+
+
+@pytest.mark.parametrize(("proxies", "told"), [([], PEER), (["127.0.0.0/8"], CLIENT), (["10.0.0.0/8"], PEER)])
+def test_what_a_trusted_proxy_says_of_its_client_counts(tmp_path: Path, proxies: list[str], told: str) -> None:
+    with serving(tmp_path / "home", replace(Settings(), trusted_proxies=tuple(proxies))) as served:
+        said = {"X-Forwarded-For": CLIENT, "X-Forwarded-Proto": "https"}
         assert served.ask("/api/v1/groups", "POST", body={"name": "g"}, headers=said).status == 201
         (noted,) = served.ask("/api/v1/audit?operation=CreateGroup").document["items"]
         assert (noted["address"], noted["way"], noted["outcome"]) == (told, "rest", "done")
         # Behind it a page is at https.
         page = {"Host": "127.0.0.1", "Cookie": "a=b", "Origin": "https://127.0.0.1", **said}
-        assert served.ask("/livez", "POST", token="", headers=page).status == (405 if told == "203.0.113.9" else 403)
+        assert served.ask("/livez", "POST", token="", headers=page).status == (405 if told == CLIENT else 403)
 
 
 def test_however_many_people_wait_an_optimizer_is_answered(served: Served) -> None:
@@ -237,8 +215,6 @@ def test_an_open_page_gets_its_content_alone_and_only_if_it_has_changed(served: 
     assert served.ask("/groups?after=zzz").status == 200  # no group follows
 
 
-@pytest.mark.parametrize(("path", "token"), [("/settings", None), ("/groups/none", None), ("/groups", "")])
-def test_a_page_that_is_not_live_or_not_there_or_wants_a_login_is_to_be_loaded_whole(
-    served: Served, path: str, token: str | None
-) -> None:
-    assert served.ask(path, headers={"Amoro-Fragment": "1"}, token=token).status == 404
+def test_a_page_that_is_not_live_or_not_there_or_wants_a_login_is_to_be_loaded_whole(served: Served) -> None:
+    for path, token in (("/settings", None), ("/groups/none", None), ("/groups", "")):
+        assert served.ask(path, headers={"Amoro-Fragment": "1"}, token=token).status == 404

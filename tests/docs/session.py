@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 SHOWN = re.compile(r"^( *)<!-- (output|file): (\S+) -->\n *```\w+\n(.*?)\n *```$", re.MULTILINE | re.DOTALL)
 HOME = "/home/me"  # stands for the temporary directory
 TABLE = "shop.db.orders"
+SELECT = f"SELECT region, count(*) AS orders, sum(amount) AS amount FROM {TABLE} GROUP BY region ORDER BY region"
 RETURNS = "shop.db.returns"
 
 #: Name of an output, and its command. `{process}` is the id of an earlier output.
@@ -39,11 +40,7 @@ WITH_SERVICE = (
     ("table-enable", f"amoro table enable {TABLE}"),
     ("table-show", f"amoro table show {TABLE}"),
     ("table-health", f"amoro table health {TABLE}"),
-    (
-        "sql",
-        "amoro sql -e 'SELECT region, count(*) AS orders, sum(amount) AS amount FROM shop.db.orders GROUP BY region"
-        " ORDER BY region'",
-    ),
+    ("sql", f"amoro sql -e '{SELECT}'"),
     ("table-files", f"amoro table files {TABLE} --limit 3"),
     ("table-snapshots", f"amoro table snapshots {TABLE} --limit 3"),
     ("table-properties", f"amoro table properties {TABLE}"),

@@ -15,11 +15,11 @@ import pytest
 
 from amoro_core.bootstrap.coordinator_app import embedded_optimizer
 from tests.acceptance.processes import Installation, install
+from tests.acceptance.tables import messy_table
 from tests.dashboard.conftest import OWN
 from tests.dashboard.served import Served, serving
 from tests.docs.session import DOCS, ROOT, normalised
-from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, SPECS, row
+from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 
 PAGE = DOCS / "howto/on-call.md"
@@ -87,11 +87,15 @@ def _same(label: str, text: str) -> bool:
     return plain.removesuffix("…").casefold() == text.casefold()
 
 
+Place = tuple[Installation, Served]
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[tuple[Installation, Served]]:
+def place(tmp_path: Path) -> Iterator[Place]:
     """A night's work: a table that is optimized and cleaned, one that fails, one that is disabled."""
     installation = install(tmp_path, settings="")
-    tables = {name: _orders(installation, name) for name in (ORDERS, BROKEN, IDLE)}
+    names = (ORDERS, BROKEN, IDLE)
+    tables = {name: messy_table(installation.catalog, name=name.removeprefix("cat.")) for name in names}
     data = next(file for file in oracle.live_files(tables[BROKEN]) if file.content == 0)
     Path(local_path(data.path)).unlink()
     stray = Path(local_path(tables[ORDERS].location())) / "data" / "stray.parquet"
@@ -104,19 +108,7 @@ def place(tmp_path: Path) -> Iterator[tuple[Installation, Served]]:
         installation.close()
 
 
-def _orders(installation: Installation, name: str) -> writer.Table:
-    """Six small files with deletes of both kinds: 59 rows."""
-    table = writer.make_table(installation.catalog, name.removeprefix("cat."), SCHEMA, SPECS["unpartitioned"])
-    for first in range(0, 60, 10):
-        writer.append(table, [row(first + number) for number in range(10)])
-    writer.upsert(table, [row(3), row(25)], ["id"])
-    writer.delete_where(table, lambda record: record["id"] == 41)
-    return table
-
-
-def test_each_question_is_answered_by_its_command_and_by_three_clicks_at_most(
-    place: tuple[Installation, Served],
-) -> None:
+def test_each_question_is_answered_by_its_command_and_by_three_clicks_at_most(place: Place) -> None:
     installation, served = place
 
     def run(command: str, *, status: int = 0) -> str:
@@ -157,7 +149,7 @@ def test_the_readme_shows_the_receipt_that_is_printed(tmp_path: Path) -> None:
     (receipt,) = re.findall(r"^    [0-9a-f-]{36}  committed snapshot .*\n(?:      .*\n)+", text, re.MULTILINE)
     installation = install(tmp_path, settings="")
     try:
-        _orders(installation, ORDERS)
+        messy_table(installation.catalog, name=ORDERS.removeprefix("cat."))
         printed = installation.run("optimize", ORDERS)
     finally:
         installation.close()

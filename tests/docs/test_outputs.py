@@ -8,15 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.bootstrap.coordinator_app import embedded_optimizer
 from amoro_core.model.principals import Role
-from amoro_core.model.processes import CatalogConfig
+from tests.acceptance.tables import config_of, messy_table
 from tests.dashboard.served import serving
 from tests.docs.session import DOCS, ROOT, WITH_SERVICE, WITHOUT_SERVICE, Output, normalised, session, shown
 from tests.engine import writer
-from tests.engine.builders import SCHEMA, SPECS, row
 
 NAMES = ["orders", *(name for name, _ in WITHOUT_SERVICE), "up", *(name for name, _ in WITH_SERVICE)]
 #: Exit statuses of commands that fail.
@@ -49,12 +47,9 @@ def test_every_output_is_recorded_and_shown() -> None:
 
 
 def test_the_files_that_pages_show_are_those_of_the_repository() -> None:
-    wrong = [
-        f"{page.name}: {name}"
-        for page, name, text in shown("file")
-        if (ROOT / name).read_text(encoding="utf-8").splitlines() != text.splitlines()
-    ]
-    assert wrong == [], "run: make outputs"
+    for page, name, text in shown("file"):
+        held = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        assert text.splitlines() == held, f"{page.name}, {name}: run: make outputs"
 
 
 def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path) -> None:
@@ -63,34 +58,16 @@ def test_every_command_of_the_rest_page_has_the_shown_output(tmp_path: Path) -> 
     (functions,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     with serving(tmp_path / "home") as served:
         catalog = writer.make_catalog(tmp_path / "lake", "lake")
-        _orders(catalog)
-        served.coordinator.catalogs.add(CatalogConfig("lake", tuple({**catalog.properties, "type": "sql"}.items())))
+        messy_table(catalog, name="shop.orders")
+        served.coordinator.catalogs.add(config_of(catalog))
         _, token = served.coordinator.tokens.create("nightly", Role.OPERATOR, "lake.**", timedelta(days=90))
         (tmp_path / "nightly.token").write_text(f"{token}\n")
         # Each line is printed before its output, as in a terminal.
-        script = functions + "".join(f"cat <<'SHOWN'\n{line}\nSHOWN\n{line[2:]}\necho\n" for line in _commands(blocks))
+        commands = [line for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+        script = functions + "".join(f"cat <<'SHOWN'\n{line}\nSHOWN\n{line[2:]}\necho\n" for line in commands)
         with embedded_optimizer(served.coordinator, 1, 512 * 1024 * 1024):
-            ended = subprocess.run(
-                ["bash", "-e", "-c", script.replace(":1630/", f":{served.port}/")],
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=250,
-                check=True,
-            )
+            bash = ["bash", "-e", "-c", script.replace(":1630/", f":{served.port}/")]
+            ended = subprocess.run(bash, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=True)
     shown = [line for line in "".join(blocks).splitlines() if line]
     actual = [line for line in ended.stdout.replace(f":{served.port}/", ":1630/").splitlines() if line]
     assert normalised("\n".join(actual)) == normalised("\n".join(shown))
-
-
-def _orders(catalog: SqlCatalog) -> None:
-    """Six small files with deletes of both kinds: 59 rows."""
-    table = writer.make_table(catalog, "shop.orders", SCHEMA, SPECS["unpartitioned"])
-    for first in range(0, 60, 10):
-        writer.append(table, [row(first + number) for number in range(10)])
-    writer.upsert(table, [row(3), row(25)], ["id"])
-    writer.delete_where(table, lambda record: record["id"] == 41)
-
-
-def _commands(blocks: list[str]) -> list[str]:
-    return [line for block in blocks for line in block.splitlines() if line.startswith("$ ")]

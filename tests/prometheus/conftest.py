@@ -14,7 +14,6 @@ def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
     catalog = make_catalog(tmp_path)
     (tmp_path / "home").mkdir()
     world = World(tmp_path / "home", catalog)
-    with Prometheus(world) as made:
-        yield made
+    yield Prometheus(world)
     world.close()
     catalog.close()

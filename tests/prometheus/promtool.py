@@ -46,18 +46,12 @@ def run(*arguments: str | Path) -> None:
 def check(scratch: Path, scrapes: Sequence[Scrape], expected: Mapping[str, Mapping[str, float]]) -> None:
     """Fail unless at the last of the scrapes, one a minute, each expression has exactly these values by series."""
     names = dict.fromkeys(name for scrape in scrapes for name in scrape or ())
-    test = {
-        "interval": "1m",
-        "input_series": [{"series": name, "values": " ".join(_written(scrapes, name))} for name in names],
-        "promql_expr_test": [
-            {
-                "expr": expression,
-                "eval_time": f"{len(scrapes) - 1}m",
-                "exp_samples": [{"labels": labels, "value": value} for labels, value in samples.items()],
-            }
-            for expression, samples in expected.items()
-        ],
-    }
+    series = [{"series": name, "values": " ".join(_written(scrapes, name))} for name in names]
+    tried = []
+    for expression, samples in expected.items():
+        exact = [{"labels": labels, "value": value} for labels, value in samples.items()]
+        tried.append({"expr": expression, "eval_time": f"{len(scrapes) - 1}m", "exp_samples": exact})
+    test = {"interval": "1m", "input_series": series, "promql_expr_test": tried}
     file = scratch / "rules-test.json"
     file.write_text(json.dumps({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [test]}))
     run("test", "rules", file)

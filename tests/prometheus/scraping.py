@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from prometheus_client.parser import text_string_to_metric_families
 
 from amoro_core.actions.registry import Actions
@@ -25,17 +23,10 @@ class Prometheus:
         self.raised: list[ActiveAlert] = []  # what the coordinator itself raises after the last scrape
         self._start()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def _start(self) -> None:
-        self._metering = metering = MeteringService(
-            self.world.store, lambda: self.world.now, "7", Actions().names, self.world.meters
-        )
-        self._conditions = ConditionService(metering.meters.samples, lambda: self.world.now)
+        world, names = self.world, Actions().names
+        self._metering = MeteringService(world.store, lambda: world.now, "7", names, world.meters)
+        self._conditions = ConditionService(self._metering.meters.samples, lambda: world.now)
         self._runs = True
 
     def stop(self) -> None:

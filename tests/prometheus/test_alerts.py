@@ -181,9 +181,8 @@ def a_held_process(seen: Prometheus) -> None:
 def a_paused_action(seen: Prometheus) -> None:
     seen.world.optimizer()
     make_table(seen.world)
-    paused = ActionRecord(
-        seen.world.table().table_id, "expire-snapshots", paused_at=seen.world.now, paused_for="3 failures in a row"
-    )
+    table_id, now = seen.world.table().table_id, seen.world.now
+    paused = ActionRecord(table_id, "expire-snapshots", paused_at=now, paused_for="3 failures in a row")
     seen.world.store.write(lambda db: actions.save(db, paused))
     seen.watch(2)
 
@@ -194,10 +193,9 @@ def failing_tables(code: str, times: int, action: str = OPTIMIZING_ACTION) -> Ca
     def happen(seen: Prometheus) -> None:
         seen.world.optimizer()
         make_table(seen.world)
+        table_id, now = seen.world.table().table_id, seen.world.now
         for named, number, why in ((action, times, code), ("cluster", 2, WorkFailed.code)):
-            record = ActionRecord(
-                seen.world.table().table_id, named, failures=number, failure_code=why, failing_since=seen.world.now
-            )
+            record = ActionRecord(table_id, named, failures=number, failure_code=why, failing_since=now)
             seen.world.store.write(lambda db, record=record: actions.save(db, record))
         seen.watch(2)
 
@@ -207,16 +205,8 @@ def failing_tables(code: str, times: int, action: str = OPTIMIZING_ACTION) -> Ca
 
 def _store(world: World, status: ProcessStatus, **more: object) -> None:
     """A process of expiry, as an earlier coordinator has left it."""
-    process = replace(
-        RUNNING,
-        table_id=world.table().table_id,
-        type="expire-snapshots",
-        action="expire-snapshots",
-        lane="metadata",
-        status=status,
-        created_at=world.now,
-        **more,
-    )
+    kind = {"type": "expire-snapshots", "action": "expire-snapshots", "lane": "metadata", "status": status, **more}
+    process = replace(RUNNING, table_id=world.table().table_id, created_at=world.now, **kind)
     world.store.write(lambda db: processes.add(db, process))
 
 
@@ -285,6 +275,7 @@ def an_hour_after_a_failed_check(seen: Prometheus) -> None:
 DAY_S = 86400.0
 GROUP = {"group": "default"}
 FAILING = {"table": "cat.db.t", "action": "optimizing"}
+FAILING_EXPIRY = {"table": "cat.db.t", "action": "expire-data", "code": "AMORO-1001"}
 #: What happens, and which alerts are raised at the end of it, with their labels.
 STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     rest: {},
@@ -312,9 +303,7 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     failing_tables(WorkFailed.code, 2): {},
     failing_tables(CatalogUnavailable.code, 9): {},
     failing_tables(DataFileMissing.code, 1): {"AmoroTableFailing": {**FAILING, "code": "AMORO-1002"}},
-    failing_tables(WorkFailed.code, 3, "expire-data"): {
-        "AmoroTableFailing": {**FAILING, "action": "expire-data", "code": "AMORO-1001"}
-    },
+    failing_tables(WorkFailed.code, 3, "expire-data"): {"AmoroTableFailing": FAILING_EXPIRY},
     a_lost_optimizer: {"AmoroOptimizersLost": {}},
     told(metrics.FAILED_CHECKS, 1, "full"): {"AmoroCheckFailed": {"type": "full"}},
     an_hour_after_a_failed_check: {},
@@ -354,13 +343,10 @@ def test_each_state_raises_its_alerts_and_no_others(
     if state is an_unknown_commit:
         monkeypatch.setattr(IcebergTable, "send", lose)
     state(prometheus)
-    known = rules()
-    raised = {
-        _series(
-            "ALERTS", alertname=name, alertstate="firing", severity=known[name]["labels"]["severity"], **labels
-        ): 1.0
-        for name, labels in STATES[state].items()
-    }
+    raised = {}
+    for name, labels in STATES[state].items():
+        severity = rules()[name]["labels"]["severity"]
+        raised[_series("ALERTS", alertname=name, alertstate="firing", severity=severity, **labels)] = 1.0
     promtool.check(tmp_path, prometheus.scrapes, {'ALERTS{alertstate="firing"}': raised})
     itself = {held.condition.alert: held.named for held in prometheus.raised}
     assert itself == {name: labels for name, labels in STATES[state].items() if name not in OUTSIDE}
@@ -388,9 +374,7 @@ def test_every_metric_is_named_as_prometheus_wants_it() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_each_query_of_the_reference_has_the_value_that_it_is_said_to_have(
-    prometheus: Prometheus, tmp_path: Path
-) -> None:
+def test_each_query_of_the_reference_has_the_value_that_it_should(prometheus: Prometheus, tmp_path: Path) -> None:
     work(prometheus)
     make_table(prometheus.world, "waits")
     prometheus.world.begin(FULL, "cat.db.waits")

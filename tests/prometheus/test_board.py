@@ -16,20 +16,15 @@ from amoro_core.bootstrap.coordinator_app import Coordinator, listening, running
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.documents.prometheus_files import SCRAPE_JOB, board
 from amoro_core.model.principals import Role
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
 from tests.acceptance.processes import free_port, wait_until
+from tests.acceptance.tables import config_of
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.prometheus import promtool
 
-ROOT = promtool.ROOT
-MADE = json.loads(board())
-PANELS = [panel for panel in MADE["panels"] if panel["type"] != "row"]
-
-
-def expressions() -> list[str]:
-    return [target["expr"] for panel in PANELS for target in panel["targets"]]
+PANELS = [panel for panel in json.loads(board())["panels"] if panel["type"] != "row"]
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 
 
 @contextmanager
@@ -77,19 +72,14 @@ def test_a_prometheus_that_scrapes_a_working_coordinator_answers_every_expressio
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     catalog = writer.make_catalog(tmp_path)
     table = writer.make_table(catalog, "db.t", SCHEMA)
-    known = CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
     settings = Settings(port=0, http_port=free_port())
     with (
-        running(tmp_path / "home", settings, threads=1, catalogs=(known,)) as coordinator,
+        running(tmp_path / "home", settings, threads=1, catalogs=(config_of(catalog),)) as coordinator,
         listening(settings) as listener,
         serving(coordinator, listener),
         scraped(coordinator, settings.http_port, tmp_path) as prometheus,
     ):
-        asked = [expression.replace("$__rate_interval", "1m") for expression in expressions()]
-
-        def unanswered() -> list[str]:
-            return [expression for expression in asked if not is_answered(prometheus, expression)]
-
+        asked = [expression.replace("$__rate_interval", "1m") for expression in EXPRESSIONS]
         wait_until(lambda: is_answered(prometheus, "amoro_leader"), "Prometheus has scraped")
         for number in range(3):
             writer.append(table, [row(number)])
@@ -99,7 +89,7 @@ def test_a_prometheus_that_scrapes_a_working_coordinator_answers_every_expressio
         def is_seen() -> bool:
             """Asked together: a scrape that takes too long makes every series stale until the next."""
             healths = [target["health"] for target in ask(prometheus, "targets")["activeTargets"]]
-            missing[:] = unanswered()
+            missing[:] = [expression for expression in asked if not is_answered(prometheus, expression)]
             return not missing and healths == ["up"]
 
         missing: list[str] = []

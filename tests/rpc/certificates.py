@@ -1,6 +1,5 @@
 """Authorities and certificates made for a test."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,15 +27,9 @@ class Authority:
 
     def issue(self, name: str, *, until: datetime | None = None, since: datetime | None = None, to: str = "") -> Pair:
         """A certificate for the name, valid by default; in the files of `to` if named."""
-        made = self._authority.issue_cert(
-            name,
-            not_before=since or datetime.now(UTC) - timedelta(days=2),
-            not_after=until or datetime.now(UTC) + timedelta(days=2),
-        )
+        now, days = datetime.now(UTC), timedelta(days=2)
+        made = self._authority.issue_cert(name, not_before=since or now - days, not_after=until or now + days)
         pair = Pair(self._directory / f"{to or name}.crt", self._directory / f"{to or name}.key")
         pair.key.write_bytes(made.private_key_pem.bytes())
         pair.certificate.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
         return pair
-
-
-MakeAuthority = Callable[[str], Authority]

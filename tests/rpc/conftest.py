@@ -1,9 +1,7 @@
-import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,17 +11,17 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint
-from amoro_cli.main import run
 from amoro_core.bootstrap.coordinator_app import Coordinator
 from amoro_core.bootstrap.launcher import LocalLauncher
 from amoro_core.bootstrap.settings import Settings
 from amoro_core.model.principals import PLAIN
-from amoro_core.model.processes import CatalogConfig
 from amoro_optimizer.client import Client
 from amoro_optimizer.execution import Backend
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from amoro_optimizer.session import Registration
-from tests.cli.fakes import check_document
+from tests.acceptance import processes
+from tests.acceptance.tables import config_of
+from tests.cli.conftest import Cli, run_with
 from tests.engine.writer import make_catalog
 
 
@@ -40,48 +38,23 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def coordinator(
-    tmp_path: Path, home: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Coordinator]:
+def coordinator(home: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> Iterator[Coordinator]:
     """A coordinator that listens, does nothing by itself, and knows one catalog."""
-    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(home.parent))
     settings = replace(Settings(), port=0, heartbeat_timeout=timedelta(seconds=30))
     made = Coordinator(home, settings, watch=False)
     made.start()
-    made.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+    made.catalogs.add(config_of(catalog))
     yield made
     made.stop()
 
 
-@dataclass
-class Said:
-    """How a command ended, its document where it prints JSON, and what it says on both streams."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out or "null")
-
-
-Command = Callable[..., Said]
-
-
 @pytest.fixture
-def command(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Command:
+def command(home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Cli:
     """`amoro` beside the coordinator of the state directory."""
     for name in ("AMORO_HOME", "AMORO_ADDRESS", "AMORO_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-
-    def call(*arguments: str) -> Said:
-        status = run(LocalLauncher(), [*arguments, "--home", str(home)])
-        said = capfd.readouterr()
-        check_document(said.out)
-        return Said(status, said.out, said.err)
-
-    return call
+    return lambda *words: run_with(LocalLauncher(), (*words, "--home", str(home)), capfd)
 
 
 @pytest.fixture
@@ -98,16 +71,8 @@ def admin(coordinator: Coordinator) -> Iterator[AdminClient]:
 
 
 def register(coordinator: Coordinator, client: Client, **changes: Any) -> Registration:
-    values = {
-        "group": "default",
-        "threads": 1,
-        "memory_bytes": 1,
-        "labels": {},
-        "heartbeat_interval_s": 10.0,
-        "running": (),
-        "previous_optimizer_id": "",
-        "work_kinds": ("rewrite",),
-    }
+    values = {"group": "default", "threads": 1, "memory_bytes": 1, "labels": {}, "heartbeat_interval_s": 10.0}
+    values |= {"running": (), "previous_optimizer_id": "", "work_kinds": ("rewrite",)}
     token = changes.pop("token", coordinator.enrolment_token)
     return client.register(token, **{**values, **changes})[0]
 
@@ -117,9 +82,8 @@ def optimizer(
     coordinator: Coordinator, backend: Backend, threads: int = 2, heartbeat_s: float = 1
 ) -> Iterator[tuple[Runner, threading.Thread]]:
     """An optimizer that works by the backend in a thread until the block ends."""
-    config = OptimizerConfig(
-        coordinator.address, "default", threads, 1 << 28, coordinator.enrolment_token, heartbeat_s, labels={}
-    )
+    address, token = coordinator.address, coordinator.enrolment_token
+    config = OptimizerConfig(address, "default", threads, 1 << 28, token, heartbeat_s, labels={})
     runner = Runner(config, backend)
     thread = threading.Thread(target=runner.run)
     thread.start()
@@ -132,7 +96,4 @@ def optimizer(
 
 def wait_until(condition: Callable[[], object]) -> None:
     """Fail unless the condition holds soon."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        threading.Event().wait(0.02)
+    processes.wait_until(condition, "it comes", 60)

@@ -15,32 +15,20 @@ from pathlib import Path
 
 import grpc
 import pytest
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives import serialization as pem
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Endpoint, Finding, recorded_address
-from amoro_core import connect
+from amoro_core import connect, errors
 from amoro_core.bootstrap.coordinator_app import Coordinator, embedded_settings, running
 from amoro_core.bootstrap.doctor import diagnose
 from amoro_core.bootstrap.settings import Settings
-from amoro_core.errors import (
-    AddressInUse,
-    AmoroError,
-    CoordinatorUnavailable,
-    InvalidArgument,
-    InvalidSettings,
-    Untrusted,
-)
+from amoro_core.errors import AddressInUse, AmoroError, InvalidArgument, InvalidSettings, Untrusted
 from amoro_core.model.principals import PLAIN, Trust
 from amoro_core.model.text_sanitizing import Secret
 from amoro_core.protocol import admin_pb2
 from amoro_optimizer.client import Client
-from tests.rpc.certificates import Authority, MakeAuthority, Pair
+from tests.rpc.certificates import Authority, Pair
 from tests.rpc.conftest import register
 
 
@@ -91,17 +79,17 @@ def test_listening_beyond_loopback_is_refused_unless_somebody_accepts_it(tmp_pat
     assert not (tmp_path / "home").exists()
 
 
-Start = Callable[..., Coordinator]
+Start, Make = Callable[..., Coordinator], Callable[[str], Authority]
 NOW = datetime.now(UTC)
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> MakeAuthority:
+def authority(tmp_path: Path) -> Make:
     return lambda name: Authority(tmp_path / name)
 
 
 @pytest.fixture
-def ours(authority: MakeAuthority) -> Authority:
+def ours(authority: Make) -> Authority:
     return authority("ours")
 
 
@@ -111,16 +99,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     running: list[Coordinator] = []
 
-    def started(pair: Pair, *, host: str = "127.0.0.1", client_ca: Path | None = None) -> Coordinator:
-        settings = replace(
-            Settings(),
-            host=host,
-            port=0,
-            tls_certificate=str(pair.certificate),
-            tls_key=str(pair.key),
-            tls_client_ca=str(client_ca or ""),
-        )
-        made = Coordinator(tmp_path / "home", settings, watch=False)
+    def started(pair: Pair, *, host: str = "127.0.0.1", client_ca: Path | str = "") -> Coordinator:
+        tls = {"tls_certificate": str(pair.certificate), "tls_key": str(pair.key), "tls_client_ca": str(client_ca)}
+        made = Coordinator(tmp_path / "home", Settings(host=host, port=0, **tls), watch=False)
         running.append(made)
         made.start()
         return made
@@ -130,15 +111,17 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
         each.stop()
 
 
+def found(home: Path) -> list[tuple[bool, str]]:
+    """What doctor finds about the coordinator of the state directory."""
+    return [(each.ok, each.detail) for each in diagnose(home, None) if each.name == "coordinator"]
+
+
 def ask_by(coordinator: Coordinator, trust: Trust, address: str | None = None) -> str:
     """What the coordinator says of its settings' origin, as a sign that it answered."""
     endpoint = Endpoint(address or coordinator.address, coordinator.admin_token, trust)
     with closing(AdminClient(endpoint)) as client:
-        return next(
-            each.value
-            for each in client.GetSettings(admin_pb2.GetSettingsRequest()).settings
-            if each.key == "tls-certificate"
-        )
+        settings = client.GetSettings(admin_pb2.GetSettingsRequest()).settings
+        return next(each.value for each in settings if each.key == "tls-certificate")
 
 
 def test_a_certificate_for_another_name_is_not_trusted_and_a_renewed_one_is_shown_without_a_restart(
@@ -176,17 +159,13 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_and_optimizers_in
     assert [each.optimizer_id for each, _ in coordinator.optimizers.list_optimizers()] == [optimizer_id]
 
 
-def test_neither_the_clear_nor_another_authority_is_trusted(
-    ours: Authority, authority: MakeAuthority, start: Start
-) -> None:
+def test_neither_the_clear_nor_another_authority_is_trusted(ours: Authority, authority: Make, start: Start) -> None:
     coordinator = start(ours.issue("127.0.0.1"))
-    with pytest.raises(CoordinatorUnavailable) as clear:
+    with pytest.raises(errors.CoordinatorUnavailable) as clear:
         ask_by(coordinator, PLAIN)
     assert clear.value.hint == "It may expect TLS: give the certificate of its authority with --ca-file."
-    for trust, address in (
-        (Trust(authority("theirs").file), coordinator.address),
-        (PLAIN, f"grpcs://{coordinator.address}"),
-    ):
+    theirs = Trust(authority("theirs").file)
+    for trust, address in ((theirs, coordinator.address), (PLAIN, f"grpcs://{coordinator.address}")):
         with pytest.raises(Untrusted, match="no known authority has signed its certificate") as error:
             ask_by(coordinator, trust, address)
         assert (error.value.code, error.value.exit_status) == ("AMORO-4003", 4)
@@ -199,22 +178,19 @@ def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, 
     assert local == coordinator.local_address
     assert local.startswith("127.0.0.1:")
     assert ask_by(coordinator, PLAIN, local).endswith("elsewhere.example.crt")
-    (healthy,) = [each for each in diagnose(tmp_path / "home", None) if each.name == "coordinator"]
-    assert (healthy.ok, healthy.detail) == (True, f"{local} says SERVING")
+    assert found(tmp_path / "home") == [(True, f"{local} says SERVING")]
     record = json.loads((tmp_path / "home" / "coordinator.json").read_text())
     assert record == {"pid": os.getpid(), "address": coordinator.address, "local_address": local}
 
 
-def test_only_clients_of_the_authority_named_are_let_in(
-    ours: Authority, authority: MakeAuthority, start: Start
-) -> None:
+def test_only_clients_of_the_authority_named_are_let_in(ours: Authority, authority: Make, start: Start) -> None:
     clients, theirs = authority("clients"), authority("theirs")
     pair = ours.issue("127.0.0.1")
     coordinator = start(pair, client_ca=clients.file)
     known, stranger = clients.issue("client.example"), theirs.issue("client.example")
     assert ask_by(coordinator, Trust(ours.file, known.certificate, known.key)) == str(pair.certificate)
     for trust in (Trust(ours.file), Trust(ours.file, stranger.certificate, stranger.key)):
-        with pytest.raises(CoordinatorUnavailable) as error:
+        with pytest.raises(errors.CoordinatorUnavailable) as error:
             ask_by(coordinator, trust)
         assert "ask for a client's certificate" in error.value.hint
 
@@ -222,17 +198,14 @@ def test_only_clients_of_the_authority_named_are_let_in(
 def test_an_expired_certificate_is_refused_at_start_and_by_clients(
     ours: Authority, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    expired = ours.issue(
-        "127.0.0.1", since=datetime(2026, 1, 1, tzinfo=UTC), until=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    )
+    since, until = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    expired = ours.issue("127.0.0.1", since=since, until=until)
     with pytest.raises(InvalidSettings) as error:
         start(expired)
     assert error.value.message == f"tls-certificate {expired.certificate} has expired: 2026-01-02 03:04:05 UTC"
     # A client checks by itself: here a server without our checks shows it.
-    server = grpc.server(None)
-    port = server.add_secure_port(
-        "127.0.0.1:0", grpc.ssl_server_credentials([(expired.key.read_bytes(), expired.certificate.read_bytes())])
-    )
+    server, shown = grpc.server(None), (expired.key.read_bytes(), expired.certificate.read_bytes())
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([shown]))
     server.start()
     try:
         endpoint = Endpoint(f"127.0.0.1:{port}", Secret("token"), Trust(ours.file))
@@ -242,23 +215,21 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
         server.stop(None).wait()
 
 
-def test_a_client_for_tls_is_told_that_the_coordinator_listens_in_the_clear(
-    ours: Authority, coordinator: Coordinator
-) -> None:
-    with pytest.raises(CoordinatorUnavailable) as error:
+def test_a_client_for_tls_is_told_of_a_coordinator_in_the_clear(ours: Authority, coordinator: Coordinator) -> None:
+    with pytest.raises(errors.CoordinatorUnavailable) as error:
         ask_by(coordinator, Trust(ours.file))
     assert error.value.hint == "It does not encrypt: leave out --ca-file and grpcs://."
 
 
 def test_files_that_cannot_be_listened_with_are_named_at_start(
-    ours: Authority, authority: MakeAuthority, start: Start, tmp_path: Path
+    ours: Authority, authority: Make, start: Start, tmp_path: Path
 ) -> None:
     good, other = ours.issue("127.0.0.1"), authority("theirs").issue("127.0.0.1")
     later = ours.issue("later.example", since=NOW + timedelta(days=1))
     missing, garbage, locked = tmp_path / "missing", tmp_path / "garbage", tmp_path / "locked"
     garbage.write_text("no PEM")
-    key = load_pem_private_key(good.key.read_bytes(), None)
-    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    key, encryption = pem.load_pem_private_key(good.key.read_bytes(), None), pem.BestAvailableEncryption(b"secret")
+    locked.write_bytes(key.private_bytes(pem.Encoding.PEM, pem.PrivateFormat.PKCS8, encryption))
     said = {
         (missing, good.key): f"tls-certificate {missing} can't be read: No such file or directory",
         (garbage, good.key): f"tls-certificate {garbage} holds no certificate in PEM",
@@ -304,21 +275,21 @@ def test_half_of_what_tls_needs_and_files_that_cannot_be_used_are_named(tmp_path
 
 
 def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path: Path) -> None:
-    def found(settings: str) -> list[Finding]:
+    def tls(settings: str) -> list[Finding]:
         (tmp_path / "amoro.yaml").write_text(settings)
         return [each for each in diagnose(tmp_path, None) if each.name == "tls"]
 
     pair = ours.issue("coordinator.example", until=NOW + timedelta(days=15))
     named = f"tls-certificate: {pair.certificate}\ntls-key: {pair.key}\n"
-    (finding,) = found(named)
+    (finding,) = tls(named)
     assert (finding.ok, finding.detail) == (True, f"valid until {NOW + timedelta(days=15):%F %T} UTC")
     ours.issue("coordinator.example", until=NOW + timedelta(days=13))
-    (finding,) = found(named)
+    (finding,) = tls(named)
     assert (finding.ok, finding.fix) == (False, "Renew it: amoro up takes the new files by itself.")
     pair.key.unlink()
-    (finding,) = found(named)
+    (finding,) = tls(named)
     assert (finding.ok, finding.detail) == (False, f"tls-key {pair.key} can't be read: No such file or directory")
-    assert found("port: 1261\n") == found("prot: 1\n") == []
+    assert tls("port: 1261\n") == tls("prot: 1\n") == []
 
 
 def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
@@ -337,23 +308,19 @@ def probe(home: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def doctor(home: Path) -> list[Finding]:
-    return [each for each in diagnose(home, None) if each.name == "coordinator"]
-
-
 def test_a_coordinator_that_serves_is_healthy(coordinator: Coordinator) -> None:
     said = f"{coordinator.address} says SERVING"
     assert probe(coordinator.home) == (0, f"{said}\n")
-    assert [(each.ok, each.detail) for each in doctor(coordinator.home)] == [(True, said)]
+    assert found(coordinator.home) == [(True, said)]
 
 
 def test_one_that_runs_and_does_not_answer_is_not_and_where_none_runs_there_is_nothing_to_ask(tmp_path: Path) -> None:
     assert probe(tmp_path) == (0, "no coordinator runs here\n")
-    assert doctor(tmp_path) == []
+    assert found(tmp_path) == []
     with socket.socket() as held:  # bound, so that nobody else gets it, and not listening
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
         (tmp_path / "coordinator.json").write_text(json.dumps({"pid": os.getpid(), "address": address}))
         status, said = probe(tmp_path)
         assert (status, said.startswith(f"{address} does not answer: ")) == (1, True)
-        assert [each.ok for each in doctor(tmp_path)] == [False]
+        assert [is_ok for is_ok, _ in found(tmp_path)] == [False]

@@ -39,9 +39,8 @@ KINDS = InProcess(Kinds())
 def orphans(coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """A table of a few files that counts as large, and files of nobody in it."""
     count_as_large(monkeypatch)
-    table = writer.make_table(
-        catalog, "db.t", SCHEMA, BY_PART, properties={"maintenance.clean-orphan-files.trash-keep": "0"}
-    )
+    keep = {"maintenance.clean-orphan-files.trash-keep": "0"}
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=keep)
     for number in range(3):
         writer.append(table, [row(number, "a"), row(number, "b")])
     root = Path(local_path(table.location()))
@@ -99,20 +98,13 @@ def keep(coordinator: Coordinator, attempt: Attempt, content: bytes, sha256: str
     return name
 
 
-def test_a_blob_comes_in_pieces_and_whole(
+def test_a_blob_comes_in_pieces_and_whole_and_one_that_is_cut_altered_or_gone_is_refused(
     coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
 ) -> None:
     content = os.urandom(2 * tasks.PIECE_BYTES + 17)
-    name = keep(coordinator, handed[1], content)
-    assert client.fetch_blob(*handed, name) == content
-    exact = content[: tasks.PIECE_BYTES]
-    assert client.fetch_blob(*handed, keep(coordinator, handed[1], exact)) == exact
-
-
-def test_a_blob_that_is_cut_altered_or_gone_is_refused(
-    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
-) -> None:
-    content = os.urandom(2 * tasks.PIECE_BYTES)
+    for whole in (content, content[: tasks.PIECE_BYTES]):
+        assert client.fetch_blob(*handed, keep(coordinator, handed[1], whole)) == whole
+    content = content[: 2 * tasks.PIECE_BYTES]
     sha256 = hashlib.sha256(content).hexdigest()
     name = BlobName(sha256, len(content))
     altered = content[:-1] + bytes([content[-1] ^ 1])
@@ -131,12 +123,6 @@ def test_work_whose_blob_was_altered_fails_and_finds_nothing(coordinator: Coordi
     with optimizer(coordinator, KINDS):
         assert ended(coordinator, process_id) == ProcessStatus.FAILED
     assert "is not what its work names" in coordinator.optimizing.find_process(process_id).process.failure
-
-
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orphan_actions, "FILES_OF_A_DELETE_TASK", 1)
-    monkeypatch.setattr(store_condemned, "MOST_IN_A_BATCH", 1)
 
 
 @pytest.fixture
@@ -200,9 +186,15 @@ def test_an_optimizer_that_is_killed_while_it_deletes_has_its_batch_guarded_agai
     assert {one.name: one.value for one in receipt.more}["files_absent"] == len(condemned)
 
 
-def test_an_ack_waits_for_the_guard_without_a_thread(
-    coordinator: Coordinator, small_batches: None, condemned: list[Path]
-) -> None:
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be asked for before files are condemned."""
+    monkeypatch.setattr(orphan_actions, "FILES_OF_A_DELETE_TASK", 1)
+    monkeypatch.setattr(store_condemned, "MOST_IN_A_BATCH", 1)
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_an_ack_waits_for_the_guard_without_a_thread(coordinator: Coordinator, condemned: list[Path]) -> None:
     """One kind of files in many tasks, of which one guard answers for one at a time."""
     with optimizer(coordinator, KINDS, 4):
         process_id = begin(coordinator, "empty-trash")

@@ -22,35 +22,30 @@ from amoro_core.model.verification import RowsDigest
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_optimizer.client import Client
+from tests.cli.conftest import Cli
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
-from tests.rpc.conftest import Command, Said, register, wait_until
+from tests.rpc.conftest import register, wait_until
 from tests.store.builders import fill
-
-Changed = Callable[..., Said]
 
 
 @pytest.fixture
-def changed(coordinator: Coordinator, command: Command) -> Changed:
+def changed(coordinator: Coordinator, command: Cli) -> Cli:
     """`amoro table changed` beside the coordinator."""
     return lambda *arguments: command("table", "changed", *arguments)
 
 
-def head_of(catalog: SqlCatalog, name: str) -> int:
-    found = catalog.load_table(name).metadata.current_snapshot_id
-    assert found is not None
-    return found
-
-
-def wait_until_seen(coordinator: Coordinator, name: str, snapshot_id: int) -> None:
-    """Fail unless the coordinator sees that head of the table soon."""
-    wait_until(lambda: coordinator.tables.find_stored(parse_table(name)).snapshot_id == snapshot_id)
+def wait_until_seen(coordinator: Coordinator, catalog: SqlCatalog, name: str) -> None:
+    """Fail unless the coordinator sees the head of the table db.`name` soon."""
+    head = catalog.load_table(f"db.{name}").metadata.current_snapshot_id
+    assert head is not None
+    wait_until(lambda: coordinator.tables.find_stored(parse_table(f"cat.db.{name}")).snapshot_id == head)
 
 
 def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
-    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+    coordinator: Coordinator, catalog: SqlCatalog, changed: Cli
 ) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
     known = coordinator.tables.ensure(parse_table("cat.db.t"))
@@ -60,12 +55,12 @@ def test_a_table_that_is_told_of_is_looked_at_though_its_time_has_not_come(
         said = changed("cat.db.t", "--hint", "appended", "-o", "json")
         assert (said.status, said.err) == (0, "")
         assert (said.document["schema"], said.document["table"]) == ("amoro.table/v1", "cat.db.t")
-    wait_until_seen(coordinator, "cat.db.t", head_of(catalog, "db.t"))
+    wait_until_seen(coordinator, catalog, "t")
     assert (changed("cat.db.t").status, changed("cat.db.t").err) == (0, "")
 
 
 def test_of_several_tables_those_that_exist_are_looked_at_and_the_others_are_named(
-    coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+    coordinator: Coordinator, catalog: SqlCatalog, changed: Cli
 ) -> None:
     for name in ("first", "second"):
         writer.append(writer.make_table(catalog, f"db.{name}", SCHEMA), [row(1)])
@@ -80,7 +75,7 @@ def test_of_several_tables_those_that_exist_are_looked_at_and_the_others_are_nam
     ]
     assert "2 of 4 tables did not succeed; the worst is cat.db.none: table cat.db.none does not exist" in said.err
     for name in ("first", "second"):
-        wait_until_seen(coordinator, f"cat.db.{name}", head_of(catalog, f"db.{name}"))
+        wait_until_seen(coordinator, catalog, name)
     said = changed("cat.db.first", "cat.db.second")
     assert (said.status, said.err) == (0, "")
     assert {"cat.db.first", "cat.db.second"} <= {*said.out.split()}
@@ -93,25 +88,22 @@ def two_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_tells_too_much_is_told_so_and_no_table_is_lost(
-    two_a_minute: None, coordinator: Coordinator, catalog: SqlCatalog, changed: Changed
+    two_a_minute: None, coordinator: Coordinator, catalog: SqlCatalog, changed: Cli
 ) -> None:
     for number in range(4):
         writer.append(writer.make_table(catalog, f"db.t{number}", SCHEMA), [row(1)])
     said = changed("cat.db.t0", "cat.db.t1", "cat.db.t2", "-o", "json")
     assert said.status == 5
-    assert [(one["table"], one["code"]) for one in said.document["tables"]] == [
-        ("cat.db.t0", ""),
-        ("cat.db.t1", ""),
-        ("cat.db.t2", "AMORO-5009"),
-    ]
+    codes = {one["table"]: one["code"] for one in said.document["tables"]}
+    assert codes == {"cat.db.t0": "", "cat.db.t1": "", "cat.db.t2": "AMORO-5009"}
     assert "1 of 3 tables did not succeed" in said.err
     said = changed("cat.db.t3")
     assert (said.status, said.out) == (5, "")
     told = "has sent 2 change notifications within a minute; cat.db.t3 is refreshed on schedule [AMORO-5009]"
     assert told in said.err
     assert "Hint: Send it again in " in said.err
-    for number in (0, 1):
-        wait_until_seen(coordinator, f"cat.db.t{number}", head_of(catalog, f"db.t{number}"))
+    for name in ("t0", "t1"):
+        wait_until_seen(coordinator, catalog, name)
 
 
 PATIENCE_S = 60
@@ -140,9 +132,8 @@ def test_reading_ends_when_the_caller_has_gone(
     monkeypatch.setattr(coordinator.verifying, "digest", read_until_told)
     metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
-        call = AdminServiceStub(channel).VerifyTable.future(
-            pb.VerifyTableRequest(table="cat.db.t"), metadata=metadata, timeout=PATIENCE_S
-        )
+        verify, request = AdminServiceStub(channel).VerifyTable, pb.VerifyTableRequest(table="cat.db.t")
+        call = verify.future(request, metadata=metadata, timeout=PATIENCE_S)
         assert reading.wait(PATIENCE_S)
         call.cancel()
         assert stopped.wait(PATIENCE_S)
@@ -152,7 +143,7 @@ KINDS = ("rewrite", CLUSTER)
 
 
 def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_whose(
-    coordinator: Coordinator, client: Client, catalog: SqlCatalog, command: Command
+    coordinator: Coordinator, client: Client, catalog: SqlCatalog, command: Cli
 ) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.target-size": "8192"})
     for first in range(4):
@@ -189,17 +180,12 @@ def test_a_group_above_every_bound_waits_and_the_process_says_which_bound_and_wh
 SIZE = 90  # bytes of the input of each task
 
 
-def processes(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Process]:
-    return listed(admin, part, pb.ListProcessesRequest())
-
-
-def tables_of(admin: AdminClient, part: Window = ALL, **fields: str) -> ListRange[pb.Table]:
-    return listed(admin, part, pb.ListTablesRequest(**fields))
+def tables_of(admin: AdminClient, part: Window = ALL) -> ListRange[pb.Table]:
+    return listed(admin, part, pb.ListTablesRequest())
 
 
 def tasks_of(admin: AdminClient, part: Window, status: str = "") -> tuple[pb.Process, ListRange[pb.TaskInfo]]:
-    request = pb.ListTasksRequest(process_id="01990000", status=status)
-    first, found = gather(admin, part, request)
+    first, found = gather(admin, part, pb.ListTasksRequest(process_id="01990000", status=status))
     return first.process, found
 
 
