@@ -98,7 +98,9 @@ def test_a_time_ahead_of_now_stops_the_search_whoever_needs_the_file() -> None:
 def test_hidden_names_are_kept(below: str) -> None:
     """A partition field may begin like one; `version-hint.text` is of a directory table."""
     ground = replace(GROUND, partition_fields=("_p", ".q", "p"))
-    found = searched(file(below), file("_y"), file("_p=1/x"), file(".q=1/x"), file("version-hint.text"), ground=ground)
+    found = searched(
+        file(below), file("_y"), file("_p=1/x"), file(".q=1/x"), file("metadata/version-hint.text"), ground=ground
+    )
     assert (orphans(found), found.kept["hidden"]) == (["_p=1/x", ".q=1/x"], 3)
 
 
