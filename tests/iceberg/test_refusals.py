@@ -152,10 +152,6 @@ class _FromPostgres(Exception):
         self.pgcode = state
 
 
-def from_postgres(state: str, statement: str | None) -> ProgrammingError:
-    return ProgrammingError(statement, {}, _FromPostgres(state))
-
-
 READ_ONLY = [sqlite3.SQLITE_READONLY, sqlite3.SQLITE_READONLY_DBMOVED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH]
 LOCKED = [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_BUSY_SNAPSHOT, sqlite3.SQLITE_LOCKED]
 UNCLEAR = [sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN]
@@ -174,7 +170,7 @@ def test_what_sqlite_says_counts_before_the_commit_and_of_the_commit_only_that_i
 @pytest.mark.parametrize("statement", ["UPDATE iceberg_tables", None])
 @pytest.mark.parametrize("state", ["25006", "42501", "40001", "40P01", "55P03", "57P01", "08006"])
 def test_what_postgresql_says_counts_before_the_commit_alone(state: str, statement: str | None) -> None:
-    error = from_postgres(state, statement)
+    error = ProgrammingError(statement, {}, _FromPostgres(state))
     assert is_refusal(error) == (state in ("25006", "42501") and statement is not None)
     assert is_lock(error) == (state in ("40001", "40P01", "55P03") and statement is not None)
 

@@ -291,22 +291,22 @@ def test_paused_coordinator_is_fenced_off_by_a_newer_one(path: Path) -> None:
             assert old.read(_kinds) == ["new", "old"]
 
 
-def _remove(path: Path) -> None:
-    path.unlink()
-
-
 def _replace(path: Path) -> None:
     shutil.copy(path, path.with_name("backup.db"))
     path.with_name("backup.db").rename(path)
 
 
-def _move_directory(path: Path) -> None:
-    path.parent.rename(path.parent.with_name("elsewhere"))
-
-
-@pytest.mark.parametrize(("lose", "word"), [(_remove, "gone"), (_replace, "another file"), (_move_directory, "gone")])
+@pytest.mark.parametrize(
+    ("lose", "word"),
+    [
+        (Path.unlink, "gone"),
+        (_replace, "another file"),
+        (lambda path: path.parent.rename(path.parent.with_name("elsewhere")), "gone"),
+    ],
+    ids=["removed", "replaced", "directory moved"],
+)
 def test_nothing_is_written_to_a_database_that_has_lost_its_name(
-    tmp_path: Path, lose: Callable[[Path], None], word: str
+    tmp_path: Path, lose: Callable[[Path], object], word: str
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()

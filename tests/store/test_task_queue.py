@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from amoro_core.actions.action_api import Action
 from amoro_core.errors import UnknownToken
 from amoro_core.model.processes import (
     Attempt,
@@ -47,24 +47,14 @@ class TakenBack(Exception):
     """A write that changed something and is undone."""
 
 
-class NoGuard:
-    """For work that deletes nothing."""
-
-    def begin(self, db: Connection, task: OptimizingTask) -> bool:
-        raise NotImplementedError
-
-
-def _no_action(name: str) -> Action:
-    raise NotImplementedError(name)
-
-
 class Site:
     """A store with optimizers, tables and processes that change at random."""
 
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
         self.now, self.made = NOW, 0
-        self.reporting = Reporting(NoGuard().begin, _no_action, lambda: self.now)
+        unasked = Mock(side_effect=NotImplementedError)  # the work deletes nothing, and its process ends with no action
+        self.reporting = Reporting(unasked, unasked, lambda: self.now)
         store.write(self._begin)
 
     def _begin(self, db: Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -147,21 +148,30 @@ def delete_output(**changes: object) -> PlanRecord:
     return output(delete_files=(replace(CONVERTED, **changes),))
 
 
+def positions(count: int) -> PlanRecord:
+    return output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
+
+
+def pure(given: ColumnMetrics, nulls: int) -> PlanRecord:
+    """The second group, whose input has these figures and whose output has so many nulls."""
+    inputs, files = (InputFile(replace(PURE_D, metrics=given)),), (replace(PURE_OUT, metrics=metrics(60, nulls)),)
+    return with_group(
+        lambda one: replace(
+            one, work=replace(one.work, rewritten=inputs), output=replace(one.output, data_files=files)
+        ),
+        PURE,
+    )
+
+
 UNKNOWN = {"id": 9, "name": "u", "required": False, "type": "unknown"}
 ELSEWHERE = replace(C, path="/w/t/data/c")
-SILENT = replace(PURE_D, metrics=ColumnMetrics())
 PASSING = {
     "as it was planned": RECORD,
     "inputs and deletes as new as the plan": work(
         rewritten=(InputFile(A, (0, 1)), InputFile(replace(B, sequence_number=S), (1,))),
         deletes=(EQUALITY, replace(POSITION, sequence_number=S)),
     ),
-    **{
-        f"{count} positions of a converted file": output(
-            delete_files=(replace(CONVERTED, record_count=count),), positions_written=count
-        )
-        for count in (1, 1000)
-    },
+    **{f"{count} positions of a converted file": positions(count) for count in (1, 1000)},
     "a path in another spelling, without bounds": with_group(
         lambda one: replace(
             one,
@@ -181,14 +191,7 @@ PASSING = {
         )
     ),
     "as many rows deleted as positions": replace(RECORD, groups=(BY_POSITION,)),
-    "an input does not count its nulls": with_group(
-        lambda one: replace(
-            one,
-            work=replace(one.work, rewritten=(InputFile(SILENT),)),
-            output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 50)),)),
-        ),
-        PURE,
-    ),
+    "an input does not count its nulls": pure(ColumnMetrics(), 50),
 }
 
 
@@ -198,7 +201,7 @@ def test_results_that_add_up_pass(record: PlanRecord) -> None:
 
 
 def test_a_converted_file_has_no_positions_only_where_that_is_a_mark() -> None:
-    record = output(delete_files=(replace(CONVERTED, record_count=0),), positions_written=0)
+    record = positions(0)
     marks = with_group(
         lambda one: replace(one, work=replace(one.work, marks_converted=True), output=record.groups[0].output)
     )
@@ -343,10 +346,6 @@ def test_a_file_that_nobody_looked_at_or_that_is_not_as_planned_is_refused() -> 
         check(record, scanned_of(record), FACTS)
 
 
-def positions(count: int) -> PlanRecord:
-    return output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
-
-
 def counts(values: Mapping[int, int]) -> ColumnMetrics:
     return ColumnMetrics(value_counts=values, null_value_counts={1: 0, 2: 9, 4: 0})
 
@@ -360,7 +359,6 @@ def twin(path: str) -> PlanRecord:
     return output(PURE, data_files=(PURE_OUT, replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())))
 
 
-SILENT_NULLS = replace(PURE_D, metrics=ColumnMetrics(null_value_counts={2: 4}))
 EMPTY = replace(OUT, path=OUT.path + "x", record_count=0, metrics=ColumnMetrics())
 OLD_DELETE = replace(EQUALITY, path="file:///w/t/data/p-1-1-old.parquet")
 #: What the footers say, too, and how it is refused.
@@ -377,14 +375,7 @@ AS_REPORTED: Mapping[str, tuple[PlanRecord, str]] = {
         "check columns: .* has None values of field 2 in 140 rows",
     ),
     "nulls after a column that is not counted": (
-        with_group(
-            lambda one: replace(
-                one,
-                work=replace(one.work, rewritten=(InputFile(SILENT_NULLS),)),
-                output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 5)),)),
-            ),
-            PURE,
-        ),
+        pure(ColumnMetrics(null_value_counts={2: 4}), 5),
         "check nulls: field 2 had 4 nulls and has 5, with 0 deleted",
     ),
     **{
@@ -426,10 +417,10 @@ def test_a_wrong_result_is_refused_though_the_files_are_as_reported(record: Plan
 MAP = f"file:///w/t/data/p-1-1-u1{MAP_ENDING}"
 
 
-def left_out(*rows: tuple[int, int]) -> PlanRecord:
+def left_out(*rows: tuple[int, int], **changes: Any) -> PlanRecord:
     """A task that left so many rows out of each of these inputs; ten in all were deleted, of 100 and of 50 rows."""
     told = tuple(DeletedRows(at, 4 + 100 * at, 100, count) for at, count in rows)
-    return output(position_map=PositionMap(MAP, 300, told))
+    return output(position_map=PositionMap(MAP, 300, told, **changes))
 
 
 @pytest.mark.parametrize(
@@ -454,24 +445,16 @@ def test_a_map_that_does_not_add_up_is_refused(rows: list[tuple[int, int]], figu
 
 @pytest.mark.parametrize("order", [(0, 0), (1,), (0, 1, 2)])
 def test_a_map_of_an_order_that_is_none_of_the_inputs_is_refused(order: tuple[int, ...]) -> None:
-    record = left_out((0, 10))
-    groups = [
-        replace(one, output=replace(one.output, position_map=replace(one.output.position_map, order=order)))
-        if one.output.position_map is not None
-        else one
-        for one in record.groups
-    ]
     with pytest.raises(CheckFailed, match="the map of positions tells of the inputs in the order"):
-        check(replace(record, groups=tuple(groups)), SCANNED, FACTS)
+        check(left_out((0, 10), order=order), SCANNED, FACTS)
 
 
 def test_outputs_of_other_rows_than_the_map_leaves_are_refused_before_rows_are_followed() -> None:
     record = left_out((0, 10))
     check_maps(record)
-    one = next(group for group in record.groups if group.output.position_map is not None)
-    fewer = replace(one.output, data_files=tuple(replace(file, record_count=1) for file in one.output.data_files))
+    fewer = output(position_map=record.groups[0].output.position_map, data_files=(replace(OUT, record_count=1),))
     with pytest.raises(CheckFailed, match=r"left-out-rows: \d+ rows of the inputs are live by the map of positions"):
-        check_maps(replace(record, groups=(replace(one, output=fewer),)))
+        check_maps(fewer)
 
 
 # Rows that got ids since the plan, and outputs without the lineage of their rows
@@ -497,17 +480,14 @@ def seen(**first_row_ids: int | None) -> ValidationView:
 def test_an_input_whose_rows_got_other_ids_since_the_plan_refuses_its_group(
     planned: int | None, found: int | None
 ) -> None:
+    """The converted file C stays: it may get ids meanwhile."""
     group = with_first(GROUP, planned)
     assert row_ids_are_the_planned_ones(group, seen(A=planned, B=planned)) is None
+    assert row_ids_are_the_planned_ones(group, seen(A=planned, B=planned, C=90)) is None
     reason = row_ids_are_the_planned_ones(group, seen(A=planned, B=found))
     assert reason is not None
     assert B.path in reason
     assert all(("none" if one is None else str(one)) in reason for one in (planned, found))
-
-
-def test_a_file_that_stays_may_get_ids_meanwhile() -> None:
-    group = with_first(GROUP, 7)
-    assert row_ids_are_the_planned_ones(group, seen(A=7, B=7, C=90)) is None
 
 
 def in_format_3(first: int | None = 40) -> PlanRecord:
@@ -544,18 +524,15 @@ def test_rows_of_files_without_a_first_row_id_have_none_yet_but_a_last_update() 
 
 
 @pytest.mark.parametrize("field_id", BOTH)
-def test_an_output_without_one_of_the_two_columns_is_not_committed(field_id: int) -> None:
-    record = in_format_3()
-    with pytest.raises(CheckFailed, match=f"check lineage: .* has None values of field {field_id} in 140 rows"):
-        check(record, scanned_of(record), counted(record, {one: 0 for one in BOTH if one != field_id}))
-
-
-@pytest.mark.parametrize("field_id", BOTH)
-@pytest.mark.parametrize("nulls", [1, None])
-def test_an_output_with_rows_without_lineage_is_not_committed(field_id: int, nulls: int | None) -> None:
-    record = in_format_3()
-    with pytest.raises(CheckFailed, match=f"has {'uncounted' if nulls is None else nulls} nulls of field {field_id}"):
-        check(record, scanned_of(record), counted(record, {**BOTH, field_id: nulls}))
+def test_an_output_with_rows_without_lineage_is_not_committed(field_id: int) -> None:
+    record, others = in_format_3(), {one: 0 for one in BOTH if one != field_id}
+    for nulls, told in (
+        (others, f"check lineage: .* has None values of field {field_id} in 140 rows"),
+        ({**others, field_id: 1}, f"has 1 nulls of field {field_id}"),
+        ({**others, field_id: None}, f"has uncounted nulls of field {field_id}"),
+    ):
+        with pytest.raises(CheckFailed, match=told):
+            check(record, scanned_of(record), counted(record, nulls))
 
 
 def test_first_row_ids_are_those_of_the_plan_and_outputs_have_none() -> None:

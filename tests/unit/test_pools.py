@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -168,20 +169,10 @@ def test_a_key_that_is_worked_on_is_not_worked_on_twice(pool: Callable[[Work, in
     work.until("slow", "a")
 
 
-class Later(Executor):
-    """Runs what was submitted when it is told to."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Callable[[], None]] = []
-
-    def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Future[None]:
-        self.jobs.append(lambda: (fn(*args, **kwargs), None)[1])
-        return Future()
-
-
 def test_what_fails_holds_nobody_up_and_may_come_again() -> None:
     begun: list[str] = []
-    later = Later()
+    jobs: list[Callable[[], object]] = []
+    later: Any = SimpleNamespace(submit=lambda *job: jobs.append(partial(*job)) or Future())
 
     def work(key: str) -> None:
         begun.append(key)
@@ -190,24 +181,12 @@ def test_what_fails_holds_nobody_up_and_may_come_again() -> None:
     turns: TurnPool[str] = TurnPool("plan", 1, work, lambda name, threads: later)
     for _ in range(2):
         turns.offer([("ours", "cat"), ("other", "cat")])
-        while later.jobs:
-            later.jobs.pop(0)()
+        while jobs:
+            jobs.pop(0)()
     assert begun == ["ours", "other", "ours", "other"]
 
 
 # What reads for hours has threads of its own
-
-
-class Noted(Executor):
-    """Threads whose work is done at once, by their name."""
-
-    def __init__(self, name: str, threads: int, submitted: list[tuple[str, int]]) -> None:
-        self._name, self._threads, self._submitted = name, threads, submitted
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        self._submitted.append((self._name, self._threads))
-        fn(*args, **kwargs)
-        return Future()
 
 
 @pytest.mark.parametrize(
@@ -215,6 +194,11 @@ class Noted(Executor):
 )
 def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[str, int]) -> None:
     submitted: list[tuple[str, int]] = []
+
+    def workers(name: str, threads: int) -> Any:
+        """Threads whose work is done at once."""
+        return SimpleNamespace(submit=lambda *job: (submitted.append((name, threads)), partial(*job)(), Future())[2])
+
     committed: list[str] = []
     process = SimpleNamespace(process=SimpleNamespace(lane=lane))
     services: Any = SimpleNamespace(
@@ -228,8 +212,6 @@ def test_a_commit_is_made_where_it_holds_up_no_other(lane: str, expected: tuple[
     )
     second = timedelta(seconds=1)
     limits = Limits(second, second, second, explore_threads=1, explore_queue=1)
-    loops = CoordinatorLoops(
-        services, limits, watch=False, workers=lambda name, threads: Noted(name, threads, submitted)
-    )
+    loops = CoordinatorLoops(services, limits, watch=False, workers=workers)
     loops.commit_due("p", "cat")
     assert (submitted, committed) == ([expected], ["p"])

@@ -74,7 +74,7 @@ B5, C6 = data("b"), data("c", 6)
 OURS = "01890000-0000-7000-8000-000000000001-1-1-0123456789abcdef0123456789abcdef-deletes.puffin"
 
 
-def vector(names: DataFile, sequence: int, offset: int = 4, path: str = "v.puffin", rows: int = 3) -> DeleteFile:
+def vector(names: DataFile, sequence: int = 8, offset: int = 4, path: str = "v.puffin", rows: int = 3) -> DeleteFile:
     plain = position(path, sequence, names.spec_id, names.partition, names)
     return replace(
         plain, file_format=FileFormat.PUFFIN, record_count=rows, content_offset=offset, content_size_bytes=40

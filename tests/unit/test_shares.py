@@ -65,12 +65,10 @@ def uses(**running_and_limit: tuple[int, int]) -> dict[int, Use]:
     }
 
 
-def chosen_tables(candidates: dict[int, list[Task]], stand: dict[int, Use], slots: int) -> list[int]:
-    return [table_id for table_id, _ in choose_tasks(candidates, candidates.__getitem__, stand, slots, 60)]
-
-
 def test_table_furthest_below_its_share_comes_first() -> None:
-    assert chosen_tables(waiting(t1=9, t2=9), uses(t1=(4, 8), t2=(1, 4)), 2) == [2, 1]
+    candidates = waiting(t1=9, t2=9)
+    chosen = choose_tasks(candidates, candidates.__getitem__, uses(t1=(4, 8), t2=(1, 4)), 2, 60)
+    assert [table_id for table_id, _ in chosen] == [2, 1]
 
 
 @given(

@@ -66,17 +66,8 @@ def equality(
 def position(
     path: str, sequence: int, spec: int = 0, partition: Partition = (), names: DataFile | None = None
 ) -> DeleteFile:
-    return DeleteFile(
-        path,
-        DeleteKind.POSITION,
-        FileFormat.PARQUET,
-        spec,
-        partition,
-        3,
-        100,
-        sequence,
-        referenced_data_file=names.path if names else None,
-    )
+    kind, named = DeleteKind.POSITION, names.path if names else None
+    return DeleteFile(path, kind, FileFormat.PARQUET, spec, partition, 3, 100, sequence, referenced_data_file=named)
 
 
 def bounded(path: str, sequence: int, lowest: DataFile, highest: DataFile) -> DeleteFile:
@@ -483,29 +474,22 @@ def test_equal_bounds_that_a_writer_may_have_cut_keep_the_delete_while_a_live_pa
     """The upper bound of a path that was cut is raised; a writer that forgets it must not cost anybody a delete."""
     longer = data("a-and-more")
     named = bounded("named", 8, replace(A, path=cut), replace(A, path=cut))
-    converting = [group(1, converted=[scanned(A, named)])]
+    given, both = scanned(A, named), [scanned(A, named), scanned(longer)]
+    converting, gone = [group(1, converted=[given])], (named,) if cut == A.path else ()
 
-    assert removable_deletes(converting, scan_of(scanned(A, named), scanned(longer)), S) == ()
-    assert (
-        removable_deletes(
-            [group(1, converted=[scanned(A, named), scanned(longer)])], scan_of(scanned(A, named), scanned(longer)), S
-        )
-        == ()
-    )
-    assert removable_deletes(converting, scan_of(scanned(A, named), scanned(B)), S) == (
-        (named,) if cut == A.path else ()
-    )
+    assert removable_deletes(converting, scan_of(*both), S) == ()
+    assert removable_deletes([group(1, converted=both)], scan_of(*both), S) == ()
+    assert removable_deletes(converting, scan_of(given, scanned(B)), S) == gone
 
 
 def test_equal_bounds_cut_within_a_character_name_no_file() -> None:
     half = "file:///w/t/data/\u00e9".encode()[:-1]
     metrics = ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: half}, upper_bounds={DELETE_PATH_FIELD_ID: half})
     delete = replace(position("cut", 8), metrics=metrics)
+    given = scanned(A, delete)
 
     assert delete.named_file is None
-    assert (
-        removable_deletes([group(1, rewritten=[scanned(A, delete)])], scan_of(scanned(A, delete), scanned(B)), S) == ()
-    )
+    assert removable_deletes([group(1, rewritten=[given])], scan_of(given, scanned(B)), S) == ()
 
 
 def test_a_dangling_delete_or_one_above_the_plan_goes_only_up_to_its_number() -> None:

@@ -31,6 +31,7 @@ from amoro_core.scan.matching import match
 from amoro_core.validation import check
 from tests.unit.rewrite.builders import access_to
 from tests.unit.test_check import CONTEXT, CONVERTED, EQUALITY, GROUP, RECORD, C, data, scanned_of
+from tests.unit.test_removal import vector
 from tests.unit.test_validating import data as live_data
 from tests.unit.test_validating import position
 
@@ -235,11 +236,6 @@ def test_two_tasks_do_not_write_into_one_file() -> None:
 A, B = live_data("a"), live_data("b")
 
 
-def vector(names: DataFile, path: str = "v.puffin", offset: int = 4, sequence: int = 8) -> DeleteFile:
-    plain = position(path, sequence, names=names)
-    return replace(plain, file_format=FileFormat.PUFFIN, content_offset=offset, content_size_bytes=40)
-
-
 def head(files: Sequence[DataFile], *deletes: DeleteFile) -> Head:
     live, dangling = match(files, deletes, frozenset({0}))
     return Head("uuid", 3, 7, 20, True, frozenset(), TableScan(7, 20, live, dangling), ())
@@ -249,7 +245,7 @@ def content(added: Sequence[DeleteFile] = (), removed: Sequence[DeleteFile] = ()
     return CommitContent((), (), tuple(removed), (), tuple(added))
 
 
-LIVE, NEW = vector(A), vector(A, "w.puffin", 90, 9)
+LIVE, NEW = vector(A), vector(A, 9, 90, "w.puffin")
 
 
 @pytest.mark.parametrize("live", [[A, B], [B]], ids=["applies", "dangles"])
@@ -271,10 +267,10 @@ def test_a_vector_replaces_the_one_that_is_removed_by_its_part_of_the_file_alone
 @pytest.mark.parametrize(
     ("added", "is_new"),
     [
-        (vector(A, "v.puffin", 60), True),
-        (vector(A, "v.puffin", 4), False),
-        (vector(A, "file:v.puffin", 4), True),
-        (vector(A, "p", 4), False),
+        (vector(A, offset=60), True),
+        (vector(A), False),
+        (vector(A, path="file:v.puffin"), True),
+        (vector(A, path="p"), False),
         (position("v.puffin", 9), False),
         (position("p", 9), False),
         (position("q", 9), True),
@@ -283,7 +279,7 @@ def test_a_vector_replaces_the_one_that_is_removed_by_its_part_of_the_file_alone
     ids=str,
 )
 def test_a_delete_is_new_unless_its_part_of_the_file_is_live(added: DeleteFile, is_new: bool) -> None:
-    now = head([B], vector(B, "v.puffin", 4), position("p", 8))
+    now = head([B], vector(B), position("p", 8))
     if is_new:
         _require_new(content([added]), now)
         return

@@ -67,10 +67,6 @@ def _text(chance: random.Random) -> str:
     return "".join(chance.choices("abAB", k=chance.randrange(12)))
 
 
-def _bytes(chance: random.Random) -> bytes:
-    return bytes(chance.choices([0, 1, 127, 128, 255], k=chance.randrange(11)))
-
-
 def _long_decimal(chance: random.Random) -> Decimal:
     digits = str(chance.choice([chance.randrange(10**38), chance.randrange(2**70), 2**64]))
     return Decimal((chance.randrange(2), tuple(map(int, digits)), -3))
@@ -94,7 +90,7 @@ MAKERS: dict[str, tuple[IcebergType, Callable[[random.Random], Any]]] = {
         lambda c: EPOCH.replace(tzinfo=UTC) + timedelta(microseconds=c.randint(-(10**12), 10**12)),
     ),
     "string": (StringType(), _text),
-    "binary": (BinaryType(), _bytes),
+    "binary": (BinaryType(), lambda c: bytes(c.choices([0, 1, 127, 128, 255], k=c.randrange(11)))),
     "fixed3": (FixedType(3), lambda c: bytes(c.choices([0, 1, 128, 255], k=3))),
     "fixed16": (FixedType(16), lambda c: bytes(c.choices([0, 128, 255], k=16))),
     "fixed20": (FixedType(20), lambda c: bytes(c.choices([0, 255], k=20))),

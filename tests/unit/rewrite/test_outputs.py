@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 from dataclasses import replace
@@ -130,27 +131,16 @@ class FullDisk(FileAccess):
         return FullFile(path, self)
 
 
-class FullFile:
+class FullFile(io.FileIO):
     def __init__(self, path: str, disk: FullDisk) -> None:
-        self._file = open(path, "xb")  # noqa: SIM115 - closed as the stream is
+        super().__init__(path, "x")
         self._disk = disk
-        self.closed = False
 
-    def write(self, content: bytes) -> int:
+    def write(self, content: Any) -> int:
         self._disk.room -= len(content)
         if self._disk.room < 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._file.write(content)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self.closed = True
-        self._file.close()
+        return super().write(content)
 
 
 @pytest.mark.parametrize("room", [0, 3, 2_000, 9_000, 12_000])
