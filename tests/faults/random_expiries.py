@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -21,8 +20,6 @@ from pyiceberg.table import Table
 from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import AmoroError
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.store import pending_deletions
-from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import row
@@ -86,9 +83,10 @@ def expire(
             (done,) = [one for one in attempts if one.outcome is CommitOutcome.DONE]
             assert set(done.evidence.snapshot_ids) <= gone
             released = reached(before) - reached(table.metadata)
-            assert condemned_by(world, process_id) <= released
+            condemned = set(world.condemned(process_id))
+            assert condemned <= released
             # What an attempt removed that nobody knows to have landed is left to the removal of orphans.
-            assert len(attempts) > 1 or condemned_by(world, process_id) == released
+            assert len(attempts) > 1 or condemned == released
         assert not rows - oracle.live_rows(table)
         for name in tags & table.metadata.refs.keys():
             table.manage_snapshots().remove_tag(name).commit()
@@ -118,17 +116,6 @@ def commit(world: World, process_id: str) -> ProcessStatus:
     return world.status(process_id)
 
 
-def condemned_by(world: World, process_id: str) -> set[str]:
-    table_id = world.table().table_id
-
-    def read(db: Any) -> set[str]:
-        facts = pending_deletions.list_facts(db, table_id, statuses=tuple(BatchStatus))
-        batches = [pending_deletions.get(db, one.batch_id) for one in facts if one.process_id == process_id]
-        return {file.path for batch in batches if batch is not None for file in batch.files}
-
-    return world.store.read(read)
-
-
 def _meddle(table: Table, chance: random.Random, number: int, tags: set[str]) -> None:
     """What another writer does at the same time: a tag on any snapshot, or rows; the tags that were made are kept."""
     if chance.random() < 0.4:
@@ -147,5 +134,5 @@ def require_whole(world: World, table: Table, process_id: str, tags: set[str]) -
     metadata = table.refresh().metadata
     for one in metadata.snapshots:
         oracle.live_rows(table, one.snapshot_id)
-    assert not condemned_by(world, process_id) & reached(metadata)
+    assert reached(metadata).isdisjoint(world.condemned(process_id))
     assert tags <= metadata.refs.keys()

@@ -41,9 +41,7 @@ DAY = timedelta(days=1)
 def table(world: World) -> Table:
     """Three snapshots, thirty days old; tags are made a second later."""
     wait_for_one_day()
-    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
-    for number in range(3):
-        writer.append(made, [row(number, "a")])
+    made = make_small_files(world.catalog, spec=BY_PART, properties=ON)
     world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
     return aged(made, 30)
 
