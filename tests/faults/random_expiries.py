@@ -104,9 +104,7 @@ def begin(world: World, table: Table, number: int) -> str:
         writer.remove_files(table, [oracle.live_files(table)[0].path])
     aged(table, 30)
     world.now = datetime.now(UTC) + timedelta(seconds=1)
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
-    assert begun.process_id, begun.reason
-    return begun.process_id
+    return world.begin_action(NAME)
 
 
 def commit(world: World, process_id: str) -> ProcessStatus:

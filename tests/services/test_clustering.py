@@ -444,13 +444,8 @@ def test_a_result_that_does_not_tell_its_group_is_never_committed(world: World) 
 def flat_world(new_world: Callable[..., World], grouping: Grouping) -> World:
     """A table without partitions of eight files of a row each."""
     made = new_world()
-    _table(made, "db.t", 8)
+    make_small_files(made.catalog, 8)
     return made
-
-
-def _table(world: World, name: str, files: int) -> None:
-    table = writer.make_table(world.catalog, name, SCHEMA)
-    writer.append(table, [row(number) for number in range(files)], files)
 
 
 # Receipts
@@ -486,7 +481,7 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(flat_world: Wor
 
 def test_cores_are_charged_and_not_the_thread_that_waits_for_them(flat_world: World) -> None:
     """Eight cores for a minute cost eight thread minutes: the other table has its turn so often before."""
-    _table(flat_world, "db.u", 40)
+    writer.append(writer.make_table(flat_world.catalog, "db.u", SCHEMA), [row(number) for number in range(40)], 40)
     for name in ("cat.db.t", "cat.db.u"):
         assert flat_world.maintaining.begin(flat_world.table(name).table_id, CLUSTER, trigger="request").process_id
     optimizer, heavy, turns = clusterer(flat_world), flat_world.table("cat.db.t").table_id, []

@@ -94,17 +94,12 @@ def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table
     (tmp_path / "other").mkdir()
     other = World(tmp_path / "other", world.catalog)
 
-    def expire() -> None:
-        begun = other.maintaining.begin(other.table().table_id, "expire-snapshots", trigger="request")
-        assert begun.process_id, begun.reason
-        other.committing.commit(begun.process_id)
-
     other.now = world.now + DAY - timedelta(seconds=1)
-    expire()
+    other.run("expire-snapshots")
     assert ids(table) == [first, head]
     oracle.live_rows(table, first)
     other.now = world.now + DAY + timedelta(seconds=1)
-    expire()
+    other.run("expire-snapshots")
     assert (ids(table), tags(table)) == ([head], {})
     other.close()
 

@@ -253,12 +253,6 @@ def table(world: World) -> Table:
     return made
 
 
-def begin(world: World, where: str, kind: OptimizingType | None = OptimizingType.FULL) -> str:
-    begun = world.planning.begin(world.table().table_id, trigger="request", requested=kind, where=where)
-    assert begun.process_id is not None, begun.evaluation.reason
-    return begun.process_id
-
-
 def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stays(world: World, table: Table) -> None:
     rows = oracle.live_rows(table)
     assert len(rows) == 6
@@ -266,7 +260,7 @@ def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stay
     assert preview.partition_paths == ("part=a",)
     assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
     for part, data_files, delete_files in (("a", 5, 1), ("b", 2, 0)):
-        process = begin(world, f"part = '{part}'")
+        process = world.begin(OptimizingType.FULL, where=f"part = '{part}'")
         assert {task.partition for task in world.tasks(process)} == {f"part={part}"}
         assert world.process(process).where == f"part = '{part}'"
         world.run_all(process)
@@ -278,7 +272,7 @@ def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stay
 
 
 def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: World, table: Table) -> None:
-    process_id = begin(world, "part = 'a'")
+    process_id = world.begin(OptimizingType.FULL, where="part = 'a'")
     another, uuid = world.table().table_id + 1, str(table.metadata.table_uuid)
     given = (another, uuid, world.tables.find_action, world.now)
     taken = world.store.read(lambda db: reserved_files(db, *given))
@@ -295,7 +289,7 @@ def test_what_was_asked_for_in_vain_is_not_told_and_a_part_leaves_the_rest_due(w
         with suppress(InvalidArgument):
             world.planning.begin(before.table_id, trigger="request", where=where)
         assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
-    process = begin(world, "part = 'a'", None)
+    process = world.begin(where="part = 'a'")
     world.run_all(process)
     world.committing.commit(process)
     world.later(61)

@@ -223,9 +223,12 @@ class World:
         begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request", options=options)
         return self.committing.commit(begun.process_id)
 
-    def begin(self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False) -> str:
+    def begin(
+        self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False, where: str = ""
+    ) -> str:
         """Plan a process as if somebody asked for it; fails the test when there is nothing to do."""
-        begun = self.planning.begin(self.table(name).table_id, trigger="request", requested=kind, force=force)
+        table_id = self.table(name).table_id
+        begun = self.planning.begin(table_id, trigger="request", requested=kind, force=force, where=where)
         assert begun.process_id is not None, begun.evaluation.reason
         return begun.process_id
 
