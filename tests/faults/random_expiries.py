@@ -12,7 +12,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyiceberg.exceptions import CommitFailedException
@@ -21,8 +20,6 @@ from pyiceberg.table import Table
 from amoro_core.actions.snapshots import NAME
 from amoro_core.errors import AmoroError
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.store import pending_deletions
-from amoro_core.store.pending_deletions import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import row
@@ -86,9 +83,10 @@ def expire(
             (done,) = [one for one in attempts if one.outcome is CommitOutcome.DONE]
             assert set(done.evidence.snapshot_ids) <= gone
             released = reached(before) - reached(table.metadata)
-            assert condemned_by(world, process_id) <= released
+            condemned = set(world.condemned(process_id))
+            assert condemned <= released
             # What an attempt removed that nobody knows to have landed is left to the removal of orphans.
-            assert len(attempts) > 1 or condemned_by(world, process_id) == released
+            assert len(attempts) > 1 or condemned == released
         assert not rows - oracle.live_rows(table)
         for name in tags & table.metadata.refs.keys():
             table.manage_snapshots().remove_tag(name).commit()
@@ -106,9 +104,7 @@ def begin(world: World, table: Table, number: int) -> str:
         writer.remove_files(table, [oracle.live_files(table)[0].path])
     aged(table, 30)
     world.now = datetime.now(UTC) + timedelta(seconds=1)
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
-    assert begun.process_id, begun.reason
-    return begun.process_id
+    return world.begin_action(NAME)
 
 
 def commit(world: World, process_id: str) -> ProcessStatus:
@@ -116,17 +112,6 @@ def commit(world: World, process_id: str) -> ProcessStatus:
         world.committing.commit(process_id)
     world.later(3600)
     return world.status(process_id)
-
-
-def condemned_by(world: World, process_id: str) -> set[str]:
-    table_id = world.table().table_id
-
-    def read(db: Any) -> set[str]:
-        facts = pending_deletions.list_facts(db, table_id, statuses=tuple(BatchStatus))
-        batches = [pending_deletions.get(db, one.batch_id) for one in facts if one.process_id == process_id]
-        return {file.path for batch in batches if batch is not None for file in batch.files}
-
-    return world.store.read(read)
 
 
 def _meddle(table: Table, chance: random.Random, number: int, tags: set[str]) -> None:
@@ -147,5 +132,5 @@ def require_whole(world: World, table: Table, process_id: str, tags: set[str]) -
     metadata = table.refresh().metadata
     for one in metadata.snapshots:
         oracle.live_rows(table, one.snapshot_id)
-    assert not condemned_by(world, process_id) & reached(metadata)
+    assert reached(metadata).isdisjoint(world.condemned(process_id))
     assert tags <= metadata.refs.keys()

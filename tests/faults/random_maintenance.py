@@ -16,7 +16,6 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
-from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
 from tests.engine.chance import seed_ids
@@ -113,20 +112,18 @@ def _one(
     world.now = datetime.fromtimestamp(metadata.snapshots[-1].timestamp_ms / 1000, UTC) + timedelta(milliseconds=1)
     before, tags = set(ledger.ids), set(metadata.refs)
     assert before == ledger.young | ledger.old
-    confirmed = Options(confirmed=True)
-    begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=confirmed)
-    assert begun.process_id, begun.reason
+    process_id = world.begin_action(name, confirmed=True)
     print(f"seed {seed}, {name}")
     played = len(proxy.played)
 
     def check() -> None:
-        assert world.snapshots_of(begun.process_id) <= 1
+        assert world.snapshots_of(process_id) <= 1
         held = set(ledger.ids)
         assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
 
-    happened = commit_with_faults(world, proxy, chance, begun.process_id, partial(ledger.add, 2), check, dies=0.4)
-    status = world.status(begun.process_id)
-    landed = world.snapshots_of(begun.process_id)
+    happened = commit_with_faults(world, proxy, chance, process_id, partial(ledger.add, 2), check, dies=0.4)
+    status = world.status(process_id)
+    landed = world.snapshots_of(process_id)
     assert landed == (status is ProcessStatus.SUCCESS and name != "auto-create-tags")
     if status is not ProcessStatus.SUCCESS:
         assert (status, "refused" in happened) == (ProcessStatus.FAILED, True)
@@ -136,7 +133,7 @@ def _one(
         assert len(set(ledger.table.refresh().metadata.refs) - tags) == 1
     assert set(ledger.ids) == ledger.young | ledger.old
     proxy.release()  # what was answered long ago may still be applied
-    assert world.snapshots_of(begun.process_id) == landed
+    assert world.snapshots_of(process_id) == landed
     assert set(ledger.ids) == ledger.young | ledger.old
     ledger.require_whole()
     totals["commits"] += 1

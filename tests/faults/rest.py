@@ -32,6 +32,7 @@ from pyiceberg.table.update import RemoveSnapshotsUpdate
 from amoro_core.iceberg.catalog import rest as catalogs_rest
 from amoro_core.iceberg.catalog.timeouts import Watchdog
 from amoro_core.iceberg.maintenance.expiry import exact
+from amoro_core.model.processes import CatalogConfig
 from tests.faults.proxy import Cut, Proxy, Reply, Response
 
 _LOOK_S = 0.02
@@ -62,6 +63,11 @@ class RestServer:
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def config(self, name: str = "cat") -> CatalogConfig:
+        """How services reach the catalog by this server, under that name."""
+        warehouse = self._catalog.properties["warehouse"]
+        return CatalogConfig(name, (("type", "rest"), ("uri", self.uri), ("warehouse", warehouse)))
 
     def __enter__(self) -> Self:
         self._thread.start()

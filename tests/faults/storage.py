@@ -47,9 +47,8 @@ class Trouble(StrEnum):
     FULL = "full"
     DENIED = "denied"  # no right to it
     FORBIDDEN = "forbidden"  # a store that answers 403, in Arrow's words
-    TRUNCATED = (
-        "truncated"  # read: the end is missing, at a place where nothing else looks wrong; write: half, then FAILS
-    )
+    # Read: the end is missing, at a place where nothing else looks wrong; write: half, then FAILS.
+    TRUNCATED = "truncated"
     SLOW = "slow"  # hangs for a while, then times out
 
 

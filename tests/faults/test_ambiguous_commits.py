@@ -34,8 +34,12 @@ def test_commit_that_was_answered_with_an_error_is_found_or_sent_again_byte_for_
     process_id = world.rewritten()
     proxy.plan(Fault(applied, answer))
     assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    world.require_consistent(process_id)
     assert world.outcomes(process_id) == [CommitOutcome.UNKNOWN]
+    # Nothing is planned or cleaned meanwhile.
+    with pytest.raises(TableBusy, match="commit_unknown"):
+        world.begin(OptimizingType.FULL)
+    assert world.clearing.clean_up(process_id) == ()
+    world.require_consistent(process_id)
     world.restart()
     assert world.commit(process_id) is ProcessStatus.SUCCESS
     assert world.require_ended(process_id) is ProcessStatus.SUCCESS
@@ -171,17 +175,6 @@ def test_partition_in_conflict_is_dropped_and_the_rest_survives_an_unknown_commi
     world.require_consistent(process_id)
     assert world.commit(process_id) is ProcessStatus.PARTIAL
     assert world.require_ended(process_id) is ProcessStatus.PARTIAL
-
-
-def test_nothing_is_planned_or_cleaned_while_a_commit_is_unknown(world: World, proxy: Proxy) -> None:
-    process_id = world.rewritten()
-    proxy.plan(Fault(NOW, 500))
-    assert world.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    with pytest.raises(TableBusy, match="commit_unknown"):
-        world.begin(OptimizingType.FULL)
-    assert world.clearing.clean_up(process_id) == ()
-    world.require_consistent(process_id)
-    assert world.commit(process_id) is ProcessStatus.SUCCESS
 
 
 @pytest.mark.parametrize(("applied", "answer"), sample(list(product([NOW, NEVER], [409, 403])), every=3))

@@ -12,7 +12,7 @@ from amoro_core.model.processes import ProcessStatus
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.faults.proxy import Applied, Fault, Proxy
-from tests.faults.random_expiries import begin, commit, condemned_by, expire, ids, require_whole
+from tests.faults.random_expiries import begin, commit, expire, ids, require_whole
 from tests.faults.rest import RestServer
 from tests.faults.world import World
 from tests.tiers import count
@@ -59,7 +59,7 @@ def test_a_stale_state_that_lacks_the_snapshots_is_no_landing(
     assert commit(world, process_id) is ProcessStatus.COMMIT_UNKNOWN
     proxy.stale.extend([old] * 20)
     assert commit(world, process_id) is ProcessStatus.COMMIT_UNKNOWN
-    assert condemned_by(world, process_id) == set()
+    assert world.condemned(process_id) == []
     proxy.stale.clear()
     assert commit(world, process_id) is ProcessStatus.SUCCESS
     require_whole(world, table, process_id, set())

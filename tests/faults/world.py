@@ -33,12 +33,7 @@ def rest_catalog(directory: Path) -> Iterator[tuple[SqlCatalog, RestServer, Cata
     catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
     try:
         with RestServer(beneath) as server:
-            warehouse = (directory / "warehouse").as_uri()
-            yield (
-                catalog,
-                server,
-                CatalogConfig("cat", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))),
-            )
+            yield catalog, server, server.config()
             server.proxy.release()  # what it still held back must find the catalog open
     finally:
         close_catalogs()

@@ -3,7 +3,7 @@
 import json
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -155,11 +155,6 @@ def commit_due(world: World, process_id: str) -> None:
 def clusterer(world: World) -> str:
     """An optimizer that knows rewriting and clustering."""
     return world.optimizer(kinds=("rewrite", CLUSTER), max_cluster_bytes=1 << 40)
-
-
-def with_property(world: World, properties: Mapping[str, str]) -> None:
-    """Set properties of the table, as its owner does."""
-    world.set_properties(properties)
 
 
 def summary_of(world: World) -> dict[str, object]:

@@ -36,7 +36,6 @@ from tests.services.clustered import (
     ordered,
     plan_groups_with,
     summary_of,
-    with_property,
     work_on,
 )
 from tests.services.rigs import Killed, reaching
@@ -121,7 +120,7 @@ def test_a_row_that_was_deleted_before_the_plan_is_not_looked_for_however_that_i
 
 
 def test_more_rows_than_are_looked_up_drop_the_group_with_that_reason(lake_world: World, lake: Lake) -> None:
-    with_property(lake_world, {"self-optimizing.cluster.carry-over.max-rows": "2"})
+    lake_world.set_properties({"self-optimizing.cluster.carry-over.max-rows": "2"})
     process_id = cluster_with(lake_world, Grouping())
     lake.delete_positions(ids_are(3, 4, 5, 35, 36))
     work_on(lake_world, process_id, clusterer(lake_world), work=ordered)
@@ -286,8 +285,7 @@ def cancelled(world: World, process: str) -> None:
 
 
 def failed(world: World, process: str) -> None:
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"encryption.key-id": "k"})
+    world.set_properties({"encryption.key-id": "k"})
     assert world.committing.commit(process) is ProcessStatus.FAILED
 
 

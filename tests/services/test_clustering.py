@@ -52,12 +52,11 @@ from tests.services.clustered import (
     plan_groups_with,
     summary_of,
     unsorted,
-    with_property,
     work_on,
 )
 from tests.services.rigs import dying_at
 from tests.services.test_undoing import files_of, undo
-from tests.services.world import World, make_small_files
+from tests.services.world import World, make_small_files, make_two_partitions
 from tests.tiers import sample
 
 SCHEDULED = ClusterOptions(schedule_only=True)
@@ -74,9 +73,7 @@ def grouping(monkeypatch: pytest.MonkeyPatch) -> Grouping:
 @pytest.fixture
 def world(new_world: Callable[..., World], grouping: Grouping) -> World:
     made = new_world()
-    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(6):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    make_two_partitions(made.catalog, count=6)
     return made
 
 
@@ -118,7 +115,7 @@ def sort_orders(world: World) -> set[int | None]:
 
 
 def test_one_commit_for_the_plan_where_partial_progress_is_off(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.partial-progress": "false"})
+    world.set_properties({"self-optimizing.cluster.partial-progress": "false"})
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     assert work_on(world, process_id, optimizer, 5) == 5
@@ -148,8 +145,7 @@ def test_a_table_whose_clustering_keeps_failing_is_failing_until_it_is_enabled_o
         return get_table(world.services, request, CALL), [one.table for one in found] == ["cat.db.t"]
 
     all_at_once = {"self-optimizing.cluster.partial-progress": "false"}
-    with_property(world, {**all_at_once, "self-optimizing.execute.num-retries": "0"})
-    world.refresh()
+    world.refresh_with({**all_at_once, "self-optimizing.execute.num-retries": "0"})
     optimizer = clusterer(world)
     for _ in range(2):
         table, is_listed = shown()
@@ -176,7 +172,7 @@ def test_a_table_whose_clustering_keeps_failing_is_failing_until_it_is_enabled_o
 
 
 def test_no_more_commits_than_the_property_allows(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.partial-progress.max-commits": "2"})
+    world.set_properties({"self-optimizing.cluster.partial-progress.max-commits": "2"})
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world))
     assert [one.groups for one in world.commits(process_id)] == [(), (1, 2, 3), (4, 5, 6)]
@@ -184,7 +180,7 @@ def test_no_more_commits_than_the_property_allows(world: World) -> None:
 
 
 def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committed(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "give-way"})
+    world.set_properties({"self-optimizing.cluster.update-strategy": "give-way"})
     process_id = cluster_with(world, Grouping())
     optimizer = clusterer(world)
     table = world.catalog.load_table("db.t")
@@ -203,7 +199,7 @@ def test_a_group_whose_rows_others_deleted_gives_way_and_the_others_are_committe
 
 
 def test_a_process_all_of_whose_groups_are_gone_fails_as_a_conflict(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "reject"})
+    world.set_properties({"self-optimizing.cluster.update-strategy": "reject"})
     process_id = cluster_with(world, Grouping())
     writer.remove_files(world.catalog.load_table("db.t"), live_paths(world))
     world.starting.check_files(world.table().table_id)
@@ -213,7 +209,7 @@ def test_a_process_all_of_whose_groups_are_gone_fails_as_a_conflict(world: World
 
 
 def test_cancelled_after_some_commits_it_ends_partly_with_what_it_has_committed(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "reject"})
+    world.set_properties({"self-optimizing.cluster.update-strategy": "reject"})
     before = world.rows()
     process_id = cluster_with(world, Grouping())
     work_on(world, process_id, clusterer(world), 2)
@@ -289,7 +285,7 @@ def test_minor_plans_around_files_of_a_plan_and_says_so(world: World, grouping: 
 
 
 def test_a_plan_that_nobody_starts_is_closed_after_its_time_and_its_files_are_free(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.plan-ttl": "2h"})
+    world.set_properties({"self-optimizing.cluster.plan-ttl": "2h"})
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     world.later(timedelta(hours=2).total_seconds() - 1)
     assert world.starting.close_expired() == []
@@ -335,7 +331,7 @@ def test_expiry_keeps_the_base_of_a_plan_that_waits(world: World) -> None:
     assert set(inputs_of(world, process_id)) <= needed.paths
     # Everything else of the table is replaced and expired: what the plan reads stays.
     writer.append(world.catalog.load_table("db.t"), [row(500, "a")])
-    with_property(world, {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"})
+    world.set_properties({"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"})
     world.now = datetime.now(UTC) + timedelta(days=2)
     world.run("expire-snapshots")
     assert base in {one.snapshot_id for one in world.catalog.load_table("db.t").metadata.snapshots}
@@ -354,15 +350,15 @@ def test_the_clock_clusters_only_where_it_is_switched_on_and_only_plans_in_the_m
 
     grouping.most = 1
     assert not due()
-    with_property(world, {"self-optimizing.cluster.enabled": "true"})
+    world.set_properties({"self-optimizing.cluster.enabled": "true"})
     assert not due()
-    with_property(world, {"self-optimizing.enabled": "true"})
+    world.set_properties({"self-optimizing.enabled": "true"})
     assert due()
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert world.status(begun.process_id) is ProcessStatus.RUNNING
     world.optimizing.cancel(begun.process_id, "by hand")
     world.later(timedelta(days=1).total_seconds())
-    with_property(world, {"self-optimizing.cluster.mode": "scheduled"})
+    world.set_properties({"self-optimizing.cluster.mode": "scheduled"})
     assert due()
     begun = world.maintaining.begin(world.table().table_id, CLUSTER, trigger=EVALUATION)
     assert world.status(begun.process_id) is ProcessStatus.REQUESTED
@@ -372,7 +368,7 @@ def test_the_clock_clusters_only_where_it_is_switched_on_and_only_plans_in_the_m
 
 
 def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_says_so(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "reject"})
+    world.set_properties({"self-optimizing.cluster.update-strategy": "reject"})
     writing, table_id = frozenset({BlockedOperation.BATCH_WRITE}), world.table().table_id
     process_id = cluster_with(world, Grouping(), SCHEDULED)
     held = world.blockers.block(table_id, writing, reason="a load").blocker
@@ -399,7 +395,7 @@ def test_writers_that_ask_are_refused_until_the_process_ends_where_the_table_say
 
 
 def test_the_announcement_lasts_as_long_as_the_process(world: World) -> None:
-    with_property(world, {"self-optimizing.cluster.update-strategy": "reject"})
+    world.set_properties({"self-optimizing.cluster.update-strategy": "reject"})
     writing, table_id = frozenset({BlockedOperation.BATCH_WRITE}), world.table().table_id
     process_id = cluster_with(world, Grouping())
     assert world.starting.renew_blockers() == []
@@ -448,13 +444,8 @@ def test_a_result_that_does_not_tell_its_group_is_never_committed(world: World) 
 def flat_world(new_world: Callable[..., World], grouping: Grouping) -> World:
     """A table without partitions of eight files of a row each."""
     made = new_world()
-    _table(made, "db.t", 8)
+    make_small_files(made.catalog, 8)
     return made
-
-
-def _table(world: World, name: str, files: int) -> None:
-    table = writer.make_table(world.catalog, name, SCHEMA)
-    writer.append(table, [row(number) for number in range(files)], files)
 
 
 # Receipts
@@ -464,7 +455,7 @@ def _table(world: World, name: str, files: int) -> None:
 def test_a_receipt_counts_groups_that_were_committed_and_dropped(flat_world: World, partial_progress: str) -> None:
     """A group gives way after its work was done, and one before it was begun."""
     gives_way = {"self-optimizing.cluster.update-strategy": "give-way"}
-    with_property(flat_world, {**gives_way, "self-optimizing.cluster.partial-progress": partial_progress})
+    flat_world.set_properties({**gives_way, "self-optimizing.cluster.partial-progress": partial_progress})
     process_id = cluster_with(flat_world, Grouping())
     optimizer, table = clusterer(flat_world), table_of(flat_world)
     read = flat_world.store.read
@@ -490,7 +481,7 @@ def test_a_receipt_counts_groups_that_were_committed_and_dropped(flat_world: Wor
 
 def test_cores_are_charged_and_not_the_thread_that_waits_for_them(flat_world: World) -> None:
     """Eight cores for a minute cost eight thread minutes: the other table has its turn so often before."""
-    _table(flat_world, "db.u", 40)
+    writer.append(writer.make_table(flat_world.catalog, "db.u", SCHEMA), [row(number) for number in range(40)], 40)
     for name in ("cat.db.t", "cat.db.u"):
         assert flat_world.maintaining.begin(flat_world.table(name).table_id, CLUSTER, trigger="request").process_id
     optimizer, heavy, turns = clusterer(flat_world), flat_world.table("cat.db.t").table_id, []
@@ -517,13 +508,12 @@ def test_a_plan_that_was_made_as_the_window_closed_starts_when_it_opens_again(
     flat_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flat_world begins at noon, UTC; planning takes until the window's end."""
-    with_property(
-        flat_world,
+    flat_world.set_properties(
         {
             "self-optimizing.enabled": "true",
             "self-optimizing.cluster.enabled": "true",
             "maintenance.window": "11:00-12:30",
-        },
+        }
     )
     flat_world.table()
     plain = Grouping()
@@ -621,9 +611,7 @@ def pair_world(new_world: Callable[..., World], grouping: Grouping) -> World:
     """A table of four files of a row each in one partition, of which two are in a group."""
     made = new_world()
     properties = {"self-optimizing.cluster.update-strategy": "give-way"}
-    table = writer.make_table(made.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
-    for number in range(4):
-        writer.append(table, [row(number, "a")])
+    make_small_files(made.catalog, 4, spec=BY_PART, properties=properties)
     return made
 
 

@@ -11,7 +11,6 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.expressions import EqualTo
 from pyiceberg.manifest import DataFileContent
-from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 
 from amoro_core.admin.processes import find_process
@@ -371,14 +370,6 @@ def test_a_whole_conflict_says_why_and_that_it_is_planned_anew(world: World, pro
     assert world.table().status_reason.startswith("minor failed: ")
 
 
-def partitions(world: World, **properties: str) -> Table:
-    """A table of two partitions, a and b, with twelve files of a row each."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
-    for number in range(12):
-        writer.append(table, [row(number, "a"), row(100 + number, "b")])
-    return table
-
-
 def look(world: World) -> None:
     world.refresh()
     world.starting.check_files(world.table().table_id)
@@ -390,7 +381,7 @@ def canceled(world: World, process_id: str) -> dict[str, str]:
 
 
 def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are_committed(world: World) -> None:
-    table = partitions(world)
+    table = make_two_partitions(world.catalog, count=12)
     process_id, optimizer = world.begin(OptimizingType.MINOR, force=True), world.optimizer()
     handed = world.take(optimizer)
     (part,) = (one.partition for one in world.tasks(process_id) if one.task_id == handed.attempt.task_id)
@@ -424,7 +415,7 @@ def test_tasks_whose_files_an_overwrite_removed_are_cancelled_and_the_others_are
 @pytest.mark.parametrize("ending", ["running", "done"])
 def test_a_process_all_of_whose_files_are_gone_ends_at_once_as_cancelled(world: World, ending: str) -> None:
     """Where a task is done already, it ends at its commit."""
-    table = partitions(world)
+    table = make_two_partitions(world.catalog, count=12)
     process_id, optimizer = world.begin(OptimizingType.MINOR, force=True), world.optimizer()
     if ending == "done":
         world.run_one(optimizer)
@@ -447,7 +438,7 @@ def test_a_process_all_of_whose_files_are_gone_ends_at_once_as_cancelled(world: 
 
 @pytest.mark.parametrize("rebases", [True, False])
 def test_a_task_goes_on_where_rows_of_files_that_are_gone_can_be_hidden(world: World, rebases: bool) -> None:
-    table = partitions(world, **{"self-optimizing.rebase.enabled": str(rebases).lower()})
+    table = make_two_partitions(world.catalog, {"self-optimizing.rebase.enabled": str(rebases).lower()}, 12)
     process_id = world.begin(OptimizingType.MINOR, force=True)
     writer.copy_on_write(table, lambda item: item["id"] in (3, 4))
     before = world.rows()
@@ -459,7 +450,7 @@ def test_a_task_goes_on_where_rows_of_files_that_are_gone_can_be_hidden(world: W
 
 
 def test_nothing_is_cancelled_for_an_older_answer_of_the_catalog_or_a_rollback(world: World) -> None:
-    table = partitions(world)
+    table = make_two_partitions(world.catalog, count=12)
     world.refresh()
     older = IcebergFormat().load(world.catalogs.get("cat"), world.table().identifier)
     writer.copy_on_write(table, lambda item: item["id"] == 3)
@@ -544,9 +535,7 @@ def test_a_concurrent_upsert_keeps_deleting_what_was_rewritten(world: World, pro
 
 
 def test_conflicts_in_a_row_end_the_commit_once_its_time_is_over(world: World, process: str) -> None:
-    with world.catalog.load_table("db.t").transaction() as change:
-        change.set_properties({"self-optimizing.commit.timeout": "100"})
-    world.tables.refresh(world.table().table_id)
+    world.refresh_with({"self-optimizing.commit.timeout": "100"})
     world.iceberg.table(send=raising(CommitConflict("409")))
 
     assert world.committing.commit(process) is ProcessStatus.FAILED

@@ -27,7 +27,6 @@ from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from tests.acceptance.processes import wait_until
 from tests.engine import writer
-from tests.engine.builders import SCHEMA, row
 from tests.faults.proxy import Applied, Cut, Fault
 from tests.faults.rest import RestServer
 from tests.iceberg.scenarios import limited_requests
@@ -173,12 +172,6 @@ def as_config(catalog: SqlCatalog) -> CatalogConfig:
     return CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
 
 
-def fragments(catalog: SqlCatalog, name: str) -> None:
-    table = writer.make_table(catalog, name, SCHEMA)
-    for number in range(2):
-        writer.append(table, [row(number)])
-
-
 def begun(coordinator: Coordinator, name: str) -> str:
     table = coordinator.tables.ensure(parse_table(name))
     process = coordinator.planning.begin(table.table_id, trigger="request", requested=OptimizingType.MINOR).process_id
@@ -190,8 +183,8 @@ def test_commits_that_hang_in_one_catalog_hold_up_no_other(tmp_path: Path, catal
     beneath = writer.make_catalog(tmp_path / "slow")
     names = [f"db.t{number}" for number in range(COMMIT_THREADS)]
     for name in names:
-        fragments(beneath, name)
-    fragments(catalog, "db.t")
+        make_small_files(beneath, 2, name=name)
+    make_small_files(catalog, 2, name="db.t")
     server = RestServer(beneath)
     server.proxy.plan(*[Fault(Applied.NEVER, Cut.HANG)] * COMMIT_THREADS)
     said = {"type": "rest", "uri": server.uri, "warehouse": beneath.properties["warehouse"]}

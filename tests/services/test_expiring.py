@@ -17,10 +17,9 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, InvalidArgument,
 from amoro_core.files.storage.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.maintenance import Ended, Removal
-from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.store import pending_deletions, processes, snapshot_leases
-from amoro_core.store.pending_deletions import BatchStatus
+from amoro_core.store import processes, snapshot_leases
 from tests.condemning import Sweeping
 from tests.engine import oracle, writer
 from tests.engine.aging import DAY_MS, aged
@@ -44,9 +43,7 @@ def ids(table: Table) -> list[int]:
 
 def made(world: World, snapshots: int = 4, properties: dict[str, str] | None = None, days: float = 30) -> Table:
     """A table of so many appends, all so many days old, and the clock at the moment."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties or {})
-    for number in range(snapshots):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog, snapshots, spec=BY_PART, properties=properties or {})
     world.now = datetime.now(UTC) + timedelta(seconds=1)
     return aged(table, days)
 
@@ -58,17 +55,6 @@ def table(world: World) -> Table:
 
 def expire(world: World, **options: Any) -> OptimizingProcess:
     return world.process(world.done(NAME, **options))
-
-
-def condemned_paths(world: World) -> list[str]:
-    table_id = world.table().table_id
-
-    def read(db: Any) -> list[str]:
-        facts = pending_deletions.list_facts(db, table_id, statuses=tuple(BatchStatus))
-        batches = [pending_deletions.get(db, one.batch_id) for one in facts]
-        return [file.path for batch in batches if batch is not None for file in batch.files]
-
-    return world.store.read(read)
 
 
 def whole(table: Table) -> None:
@@ -84,7 +70,7 @@ def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: 
     """Files of every kind that only they needed: data, deletes of both kinds, manifests, lists, statistics."""
     first = ids(table)[0]
     with table.update_statistics() as update:
-        update.set_statistics(_puffin(table, first))
+        update.set_statistics(puffin(table, first))
     writer.upsert(table, [row(0, "a", "new")], ["id"])
     writer.delete_where(table, lambda item: item["id"] == 1)
     old = [one.path for one in oracle.live_files(table)]
@@ -94,14 +80,14 @@ def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: 
     before, rows = reached(table.metadata), oracle.live_rows(table)
     process = expire(world)
     assert ids(table) == [head]
-    assert set(condemned_paths(world)) == before - reached(table.metadata)
-    assert len(condemned_paths(world)) == len(set(condemned_paths(world)))
-    assert all(Path(local_path(path)).exists() for path in condemned_paths(world))
+    assert set(world.condemned()) == before - reached(table.metadata)
+    assert len(world.condemned()) == len(set(world.condemned()))
+    assert all(Path(local_path(path)).exists() for path in world.condemned())
     world.later(DAY_S)
-    gone = condemned_paths(world)
+    gone = world.condemned()
     world.done("empty-trash")
     assert not any(Path(local_path(path)).exists() for path in gone)
-    assert (oracle.live_rows(table), condemned_paths(world)) == (rows, [])
+    assert (oracle.live_rows(table), world.condemned()) == (rows, [])
     marked = f"marked {len(gone)} files"
     assert process.receipt.words.startswith(f"expired {len(going)} of {len(going) + 1} snapshots; {marked} (")
     figures = {one.name: one.value for one in process.receipt.figures}
@@ -109,7 +95,7 @@ def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: 
     assert figures["statistics_files_condemned"] == 1
 
 
-def _puffin(table: Table, snapshot_id: int) -> StatisticsFile:
+def puffin(table: Table, snapshot_id: int) -> StatisticsFile:
     path = f"{table.location()}/metadata/{snapshot_id}.stats"
     Path(local_path(path)).write_bytes(b"puffin")
     said: dict[str, Any] = {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": 6}
@@ -203,8 +189,7 @@ def test_what_others_do_after_planning_counts(world: World, what: str) -> None:
 
 
 def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, table: Table) -> None:
-    rewrite = world.begin_and_run(OptimizingType.FULL)
-    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+    rewrite = world.optimized()
     writer.append(table, [row(50)])
     *_, before, after, head = ids(aged(table, 30))
     rows = oracle.live_rows(table)
@@ -279,9 +264,8 @@ def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_to
     new_world: Callable[..., World], catalog: Any
 ) -> None:
     world = new_world(kind=RestWorld)
-    warehouse = catalog.properties["warehouse"]
     with RestServer(catalog) as server:
-        world.catalogs.add(CatalogConfig("rest", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))))
+        world.catalogs.add(server.config("rest"))
         table = made(world, properties=AT_ONCE)
         first = ids(table)[0]
         files, rows = {one.path for one in oracle.live_files(table, first)}, oracle.live_rows(table, first)
@@ -412,10 +396,6 @@ ON = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.prev
 OFF = {"write.metadata.previous-versions-max": "2"}
 
 
-def with_log(catalog: SqlCatalog, properties: Mapping[str, str]) -> Table:
-    return make_small_files(catalog, properties=dict(properties))
-
-
 def stored(table: Table) -> set[str]:
     folder = Path(local_path(table.refresh().metadata_location)).parent
     return {path.name for path in folder.glob("*.metadata.json")}
@@ -433,37 +413,32 @@ def rewritten_often(world: World, table: Table, times: int = 3) -> set[str]:
     fallen: set[str] = set()
     for _ in range(times):
         before = in_log(table)
-        process_id = world.begin_and_run(OptimizingType.FULL, force=True)
-        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+        world.optimized(force=True)
         fallen |= before - in_log(table)
     return fallen
 
 
-def test_those_that_fall_out_of_the_log_go_with_our_commits(world: World) -> None:
-    table = with_log(world.catalog, ON)
+@pytest.mark.parametrize(
+    ("properties", "go"),
+    [(ON, True), ({**ON, "table-trash.enabled": "true"}, False), (OFF, False)],
+    ids=["on", "deleted files are moved", "off"],
+)
+def test_those_that_fall_out_of_the_log_go_with_our_commits_where_the_table_says_so(
+    world: World, properties: dict[str, str], go: bool
+) -> None:
+    table = make_small_files(world.catalog, properties=properties)
     fallen = rewritten_often(world, table)
     assert len(fallen) == 3
-    assert fallen.isdisjoint(stored(table))
+    assert fallen & stored(table) == (set() if go else fallen)
     assert in_log(table) <= stored(table)
     assert oracle.live_rows(table).total() == 3
-
-
-@pytest.mark.parametrize("properties", [{**ON, "table-trash.enabled": "true"}, OFF], ids=["to be moved", "off"])
-def test_where_deleted_files_are_to_be_moved_and_without_the_property_they_stay(
-    world: World, properties: dict[str, str]
-) -> None:
-    table = with_log(world.catalog, properties)
-    fallen = rewritten_often(world, table)
-    assert len(fallen) == 3
-    assert fallen <= stored(table)
 
 
 def test_a_rest_catalog_s_are_its_own_matter(new_world: Callable[..., World], catalog: SqlCatalog) -> None:
     world = new_world(kind=RestWorld)
     with RestServer(catalog) as server:
-        warehouse = catalog.properties["warehouse"]
-        world.catalogs.add(CatalogConfig("rest", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))))
-        table = with_log(catalog, ON)
+        world.catalogs.add(server.config("rest"))
+        table = make_small_files(catalog, properties=ON)
         before = stored(table)
         process_id = world.begin_and_run(OptimizingType.FULL, "rest.db.t")
         assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -522,13 +497,13 @@ def test_one_that_can_t_be_deleted_is_no_failure_nor_is_a_storage_that_does_not_
             raise CatalogUnavailable("no answer")
         return {path: Removal(Ended.FAILED, "denied") for path in paths}
 
-    table = with_log(world.catalog, ON)
+    table = make_small_files(world.catalog, properties=ON)
     world.iceberg.files(delete_many=delete)
     assert rewritten_often(world, table) <= stored(table)
 
 
 def test_after_a_commit_of_which_nobody_knows_none_goes(world: World) -> None:
-    table = with_log(world.catalog, ON)
+    table = make_small_files(world.catalog, properties=ON)
     before = stored(table)
     process_id = world.begin_and_run(OptimizingType.FULL)
     world.commit_unknown(process_id, arrives=True)

@@ -172,8 +172,7 @@ def test_base_on_rule_is_not_moved_by_our_own_commits_and_survives_the_snapshots
     known = world.table()
     kept = world.store.read(lambda db: tables.find_data_commit(db, known.table_id, known.uuid))
     assert (kept.snapshot_id, kept.committed_at_ms) == (head.snapshot_id, head.timestamp_ms)
-    with table.transaction() as change:
-        change.set_properties({"data-expire.retention-time": "1d"})
+    world.set_properties({"data-expire.retention-time": "1d"})
     seen = world.maintaining.preview(world.table().identifier, NAME)
     base = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC)
     assert seen.plan.document["older_than"] == (base - timedelta(days=1)).isoformat()

@@ -33,7 +33,7 @@ from amoro_core.iceberg.commit import committing
 from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.files import TableScan
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from amoro_core.model.verification import Verification
 from tests.engine import oracle, writer, writer3
@@ -48,7 +48,7 @@ from tests.engine.writer3 import upgrade as upgrade_table
 from tests.faults.rest import RestServer
 from tests.iceberg.rewriting import loaded, rewritten, staged
 from tests.iceberg.test_contradictions import NANOS, Rewrite, as_format_3, column, only_unknown
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 from tests.tiers import sample
 
 KINDS = [OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL]
@@ -186,8 +186,7 @@ def test_a_dry_run_changes_nothing_and_another_version_or_the_one_that_it_has_is
 def test_a_table_that_is_not_handled_or_may_not_be_written_is_not_upgraded(
     world: World, table: Table, key: str, value: str, reason: str
 ) -> None:
-    with table.transaction() as changing:
-        changing.set_properties({key: value})
+    world.set_properties({key: value})
     before = loaded(table).metadata_location
     for dry_run in (False, True):
         with pytest.raises(TableRefused) as refused:
@@ -197,11 +196,7 @@ def test_a_table_that_is_not_handled_or_may_not_be_written_is_not_upgraded(
 
 @pytest.mark.parametrize("table", [2], indirect=True)
 def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(world: World, table: Table) -> None:
-    def encrypted() -> None:
-        with loaded(table).transaction() as changing:
-            changing.set_properties({"encryption.key-id": "k"})
-
-    sent = world.iceberg.before_sending(encrypted)
+    sent = world.iceberg.before_sending(lambda: world.set_properties({"encryption.key-id": "k"}))
     with pytest.raises(TableRefused) as refused:
         upgrade(world)
     assert (refused.value.reason, len(sent), loaded(table).metadata.format_version) == ("encryption", 1, 2)
@@ -261,8 +256,7 @@ def world_of_either(request: pytest.FixtureRequest, tmp_path: Path, catalog: Sql
     home = tmp_path / "either"
     home.mkdir()
     with RestServer(catalog) as server:
-        rest = (("type", "rest"), ("uri", server.uri), ("warehouse", catalog.properties["warehouse"]))
-        world = World(home, catalog, config=CatalogConfig("cat", rest) if request.param == "rest" else None)
+        world = World(home, catalog, config=server.config() if request.param == "rest" else None)
         yield world
         world.close()
 
@@ -326,9 +320,7 @@ LOADABLE: list[tuple[Rewrite, str, str]] = [
 
 @pytest.fixture
 def plain_table(world: World, catalog: SqlCatalog) -> Table:
-    made = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties={"self-optimizing.enabled": "true"})
-    for number in range(3):
-        writer.append(made, [row(number)])
+    made = make_small_files(catalog, spec=BY_PART, properties={"self-optimizing.enabled": "true"})
     world.table()
     return made.refresh()
 
@@ -364,9 +356,7 @@ def test_every_entry_refuses_it_by_name_and_changes_nothing(
     every = entries(world)
     if (change, reason, said) in UNLOADABLE:
         for dry_run in (True, False):
-            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: world.services.maintaining.upgrade(
-                TABLE, 3, dry_run=dry_run
-            )
+            every[f"upgrade, {dry_run=}"] = lambda dry_run=dry_run: upgrade(world, dry_run=dry_run)
     told = {name: refused(enter) for name, enter in every.items()}
     assert {name for name, error in told.items() if error.reason != reason or said not in error.message} == set()
     runtime = world.refresh()
@@ -464,7 +454,7 @@ def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: Worl
     start = world.table_head()
     process_id = world.optimized(MINOR)
     assert oracle.live_rows(table) == rows
-    assert world.verifying.verify(parse_table("cat.db.t"), start, None, lambda: False).is_sound
+    assert verified(world, start).is_sound
     assert by_kind(table) == {"data": 9, "vectors": 8}
     assert sorted(one.record_count for one in vectors_of(table)) == [1, 1, 2, 2, 3, 3, 3, 4]
     # The vectors of b's other files stayed as they were; each of two tasks has written a file.
@@ -481,8 +471,7 @@ def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: Worl
 def test_undoing_a_conversion_puts_vectors_back_beside_others_of_the_same_file(world: World) -> None:
     """With a limit of files only some are converted: their old vectors lie in a file with some that are still live."""
     table = converted(world)
-    with table.transaction() as change:
-        change.set_properties({"self-optimizing.max-file-count": "4"})
+    world.set_properties({"self-optimizing.max-file-count": "4"})
     before, rows = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}, oracle.live_rows(table)
     process_id = world.optimized(MINOR)
     after = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}
@@ -574,9 +563,8 @@ def test_a_puffin_file_is_deleted_with_the_last_snapshot_that_has_one_of_its_vec
     table = eight_files(world)
     writer3.delete_rows(table, lambda item: item["id"] % 100 in (0, 20))
     (path,) = {local_path(one.path) for one in vectors_of(table)}
-    writer3.delete_rows(
-        table, lambda item: item["id"] % 100 == 1
-    )  # of one file of each partition: two old vectors stay
+    # Of one file of each partition: two old vectors stay.
+    writer3.delete_rows(table, lambda item: item["id"] % 100 == 1)
     sweep(world, table)
     assert len([one for one in vectors_of(table) if local_path(one.path) == path]) == 2
     assert Path(path).exists()
@@ -659,8 +647,7 @@ def test_every_row_keeps_its_lineage_however_often_it_is_rewritten(
     world: World, catalog: SqlCatalog, kind: OptimizingType, copies: str
 ) -> None:
     table = written(catalog)
-    with table.transaction() as change:
-        change.set_properties({f"{MERGE}.enabled": copies, f"{MERGE}.min-avg-row-group-size-bytes": "0"})
+    world.set_properties({f"{MERGE}.enabled": copies, f"{MERGE}.min-avg-row-group-size-bytes": "0"})
     start = table.refresh().metadata.current_snapshot_id
     before = lineage_of(table)
     assert len({row_id for row_id, _ in before.values()}) == len(before) == 60

@@ -34,12 +34,12 @@ from tests.engine.builders import SCHEMA, ids, row
 from tests.engine.files import Layout
 from tests.services.world import World, make_small_files
 
+ON = {"self-optimizing.enabled": "true"}
 
-def made(world: World, name: str, **properties: str) -> TableRuntime:
+
+def made(world: World, name: str, count: int = 3, **properties: str) -> TableRuntime:
     """A table with small files, looked at."""
-    table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties=properties)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, count, properties, name=f"db.{name}")
     return world.refresh(f"cat.db.{name}")
 
 
@@ -149,15 +149,9 @@ def test_a_policy_that_is_plugged_in_orders_its_group_and_holds_nobody_up_where_
 # What waits for a plan or for threads, in order, and figures that are counted once a second
 
 
-ENABLED = {"self-optimizing.enabled": "true"}
-
-
 def pending(world: World, name: str, **properties: str) -> int:
     """A table that waits for a plan."""
-    table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties={**ENABLED, **properties})
-    for number in range(12):
-        writer.append(table, [row(number)])
-    runtime = world.refresh(f"cat.db.{name}")
+    runtime = made(world, name, 12, **ON, **properties)
     assert runtime.status is OptimizingStatus.PENDING
     return runtime.table_id
 
@@ -231,7 +225,6 @@ def test_figures_count_everything_once_a_second(world: World) -> None:
 # Strategies of tables and turns of groups: commits, bytes of a plan, classes, ageing, values, predictions
 
 
-ON = {"self-optimizing.enabled": "true"}
 COMMITS = {**ON, "self-optimizing.minor.trigger.commits": "5"}
 
 
@@ -271,9 +264,7 @@ def test_value_takes_what_saves_most_files_for_its_work_and_learns_its_rate(worl
     world.groups.update("default", GroupChange("value"))
     optimizer = world.optimizer(threads=1)
     few = begun(world, "few", **ON)
-    table = writer.make_table(world.catalog, "db.many", SCHEMA, properties=ON)
-    for number in range(12):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog, 12, properties=ON, name="db.many")
     assert world.refresh("cat.db.many").value > 0
     many = world.begin(None, "cat.db.many")
     assert world.process(many).value > world.process(few).value > 0
@@ -333,9 +324,7 @@ def test_every_plan_keeps_to_max_plan_bytes_and_the_last_leaves_nothing_due(worl
         "self-optimizing.minor.trigger.file-count": "2",
         "read.split.open-file-cost": "0",
     }
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=properties)
-    for number in range(24):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog, 24, properties=properties)
     writer.row_delta(table, equality_deletes=[(("id",), [{"id": 3}, {"id": 20}])])
     rows = ids(table)
     sizes: list[int] = []
@@ -766,12 +755,7 @@ def test_two_gigabytes_converge_by_processes_of_500_mb(world: World) -> None:
         writer.append(table, pa.table({"id": [*rows], "data": [*rows.values()]}), 10, layout=Layout(codec="none"))
     sizes: list[int] = []
     while world.refresh().status is OptimizingStatus.PENDING:
-        process_id = world.planning.begin(world.table().table_id, trigger=EVALUATION).process_id
-        assert process_id is not None
-        sizes.append(sum(task.input_bytes for task in world.tasks(process_id)))
-        world.run_all(process_id)
-        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
-        world.later(61)
+        sizes.append(sum(task.input_bytes for task in world.tasks(optimized_by_the_clock(world))))
         assert len(sizes) < 20
     assert sum(sizes) >= 2_000_000_000
     assert max(sizes) <= 500 * 2**20

@@ -54,7 +54,6 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.iceberg.scenarios import port
 from tests.large import Worker, count_as_large
-from tests.services.clustered import with_property
 from tests.services.rigs import Limits, raising
 from tests.services.test_expiring import ids, made
 from tests.services.world import World, make_small_files
@@ -141,8 +140,7 @@ def test_what_goes_is_what_the_expiry_itself_takes_and_removes(world: World) -> 
 def test_two_snapshots_are_compared_by_their_totals_and_how_one_led_to_the_other(world: World) -> None:
     table = make_small_files(world.catalog)
     first, *_, last = ids(table)
-    process = world.begin_and_run(OptimizingType.MINOR)
-    world.committing.commit(process)
+    world.optimized(OptimizingType.MINOR)
     head = world.table_head()
     found = world.services.snapshots.compare(TABLE, first, head)
     assert (found.is_ancestor, found.commits, found.own_commits) == (True, 3, 1)
@@ -167,9 +165,7 @@ def kept(world: World) -> StoredDigest:
 
 
 def test_it_has_the_sizes_of_all_live_files_and_the_figures_of_partitions(world: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(4):
-        writer.append(table, [row(number, "a")])
+    table = make_small_files(world.catalog, 4, spec=BY_PART)
     writer.append(table, [row(100, "b")])
     writer.upsert(table, [row(1, "a", "new")], ["id"])
     writer.delete_where(table, lambda item: item["id"] == 2)
@@ -233,9 +229,8 @@ def test_a_source_that_tells_again_takes_the_place_of_what_it_told(learner: Worl
     assert before == (ScanUse(day - timedelta(days=1), (), 2), ScanUse(day, (ID,), 7))
     assert learner.services.learning.learn(table, log).recent_scans == 9
     assert kept_reading(learner) == before
-    learner.services.learning.learn(
-        table, [ScanRecord(day, (ID,), 8, source="app-1"), ScanRecord(day, (ID,), 1)]
-    )  # it has grown
+    # It has grown.
+    learner.services.learning.learn(table, [ScanRecord(day, (ID,), 8, source="app-1"), ScanRecord(day, (ID,), 1)])
     assert kept_reading(learner) == (ScanUse(day, (ID,), 11),)
     learner.services.learning.learn(table, [ScanRecord(day - timedelta(days=31), (ID,), 8, source="app-1")])
     assert kept_reading(learner) == (ScanUse(day, (ID,), 3),)
@@ -262,7 +257,7 @@ def choice_of(world: World) -> ColumnChoice | None:
 
 
 def test_auto_waits_for_scans_and_its_choice_is_kept_for_a_week(learner: World) -> None:
-    with_property(learner, {"self-optimizing.cluster.columns": "auto"})
+    learner.set_properties({"self-optimizing.cluster.columns": "auto"})
     table, value = learner.table(), ColumnFilter("value", Operator.EQUAL)
 
     def chosen() -> ColumnChoice | None:
@@ -294,7 +289,7 @@ def test_columns_are_suggested_with_reasons_also_without_reports(learner: World)
     found = learner.services.learning.suggest(parse_table("cat.db.t"))
     assert {one.column: one.reason for one in found.columns}["id"] == "its values are spread over many files"
     assert (found.auto.choice, found.files) == (None, 4)
-    with_property(learner, {"self-optimizing.filter": "value > 'a' and id >= 0"})
+    learner.set_properties({"self-optimizing.filter": "value > 'a' and id >= 0"})
     again = learner.services.learning.suggest(parse_table("cat.db.t"))
     named = {one.column for one in again.columns if "self-optimizing.filter names it" in one.reason}
     assert named == {"id", "value"}
@@ -345,11 +340,6 @@ def partitions(table: Table) -> list[dict[str, Any]]:
     metadata = table.refresh().metadata
     (entry,) = [one for one in metadata.partition_statistics if one.snapshot_id == metadata.current_snapshot_id]
     return pq.read_table(local_path(entry.statistics_path)).to_pylist()
-
-
-def set_properties(table: Table, properties: dict[str, str]) -> None:
-    with table.transaction() as change:
-        change.set_properties(properties)
 
 
 def ndv(table: Table) -> dict[int, int]:
@@ -430,8 +420,7 @@ def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) 
     writer.append(table, [row(100, "b")])
 
     def plan(**properties: str) -> tuple[bool, str]:
-        with table.transaction() as change:
-            change.set_properties({"maintenance.compute-statistics.enabled": "true", **properties})
+        world.set_properties({"maintenance.compute-statistics.enabled": "true", **properties})
         world.later(timedelta(days=2).total_seconds())
         begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
         if begun.process_id:
@@ -449,16 +438,16 @@ def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) 
 
 def test_only_the_columns_that_are_named_are_counted(world: World, table: Table) -> None:
     key = "maintenance.compute-statistics.columns"
-    set_properties(table, {key: "value, id", "maintenance.compute-statistics.partition": "false"})
+    world.set_properties({key: "value, id", "maintenance.compute-statistics.partition": "false"})
     compute(world)
     assert ndv(table) == {1: 9, 3: 4}
     assert table.metadata.partition_statistics == []
-    set_properties(table, {key: "value"})
+    world.set_properties({key: "value"})
     assert "has its statistics" in reason(world)
-    set_properties(table, {key: "part"})
+    world.set_properties({key: "part"})
     compute(world)  # another column: read again, and the entry replaced
     assert ndv(table) == {2: 2}
-    set_properties(table, {key: "price"})
+    world.set_properties({key: "price"})
     with pytest.raises(TableRefused, match="names 'price', which is no top-level column of a primitive") as caught:
         world.begin_action(NAME)
     assert (caught.value.reason, caught.value.hint) == ("configuration", "One of: id, part, value.")
@@ -620,8 +609,7 @@ def test_random_tables_have_the_same_statistics(
 
 def test_statistics_of_a_part_of_the_files_are_never_committed(world: World, table: Table, worker: Worker) -> None:
     """Where a partial commit of a rewrite is allowed, too."""
-    partly = {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
-    set_properties(table, partly)
+    world.set_properties({"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"})
     process_id = world.begin_action(NAME)
     assert world.process(process_id).allow_partial_commit
     (first,) = worker.poll()

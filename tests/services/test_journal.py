@@ -208,9 +208,7 @@ def test_levels_and_the_age_of_the_backlog_are_those_of_the_moment(world: World,
     optimizer = world.optimizer(threads=3)
     sampler = world.services.sampling
     world.later(45)
-    table = writer.make_table(world.catalog, "db.u", SCHEMA, properties={"self-optimizing.enabled": "true"})
-    for number in range(20):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, 20, {"self-optimizing.enabled": "true"}, name="db.u")
     world.refresh("cat.db.u")
     world.later(45)
     sampler.sample()

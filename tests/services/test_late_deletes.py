@@ -25,7 +25,7 @@ from amoro_core.model.files import TableScan
 from amoro_core.model.history_events import Event, EventFilter, EventKind
 from amoro_core.model.optimizing_config import parse_config
 from amoro_core.model.paths import normalise
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType, SnapshotFacts
 from amoro_core.model.task_payload import RewriteOutput, WorkResult
 from amoro_core.planning.clustering.planner import commits_since
@@ -41,6 +41,7 @@ from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.faults.rest import RestServer
 from tests.services.rigs import Limits
+from tests.services.test_undoing import undo
 from tests.services.world import START, World, make_small_files
 from tests.tiers import sample
 from tests.work import as_result
@@ -58,8 +59,7 @@ def made(world: World, version: int) -> tuple[Table, list[oracle.LiveFile]]:
 
 def rewrite(world: World) -> str:
     """Rewrite all files into one; the process."""
-    process_id = world.begin_and_run(OptimizingType.FULL, force=True)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    process_id = world.optimized(force=True)
     refresh(world)
     return process_id
 
@@ -159,8 +159,7 @@ def removed_by_others(world: World, table: Table) -> list[oracle.LiveFile]:
 
 
 def undone(world: World, table: Table) -> list[oracle.LiveFile]:
-    begun = world.maintaining.undo(rewrite(world)).process_id
-    assert world.committing.commit(begun) is ProcessStatus.SUCCESS
+    undo(world, rewrite(world))
     return oracle.live_files(table.refresh())
 
 
@@ -318,18 +317,15 @@ def test_of_a_process_that_has_ended_files_of_the_attempts_name_are_condemned_an
     assert waiting(world) == files_of(late)
 
 
-def test_files_of_an_attempt_that_may_still_be_taken_are_not_condemned(world: World, handed: ScheduledTask) -> None:
-    """A result that came under another registration comes again under its own, and is committed."""
+def test_files_of_a_result_that_was_or_may_still_be_taken_are_not_condemned(
+    world: World, handed: ScheduledTask
+) -> None:
     output, owner = world.execute(handed), given_to(world, handed)
+    # A result that came under another registration comes again under its own.
     assert not world.complete(world.optimizer(), handed.attempt, output)
     assert waiting(world) == frozenset()
     assert world.complete(owner, handed.attempt, output)
-
-
-def test_files_of_a_result_that_was_taken_are_not_condemned(world: World, handed: ScheduledTask) -> None:
-    """Sent again with other words about the same files, when its process has ended."""
-    output, owner = world.execute(handed), given_to(world, handed)
-    assert world.complete(owner, handed.attempt, output)
+    # Sent again with other words about the same files, when its process has ended.
     assert world.committing.commit(handed.attempt.task_id.process_id) is ProcessStatus.SUCCESS
     again = world.execute(handed)
     both = replace(output, data_files=(*output.data_files, *again.data_files))
@@ -342,9 +338,7 @@ def test_files_of_a_result_that_was_taken_are_not_condemned(world: World, handed
 def test_rows_deleted_meanwhile_are_gone_from_outputs_that_have_the_files_in_another_order(world: World) -> None:
     """Files that store their columns alike are copied together: here under two names of one column, by turns."""
     table = make(world.catalog, 2)
-    with table.transaction() as transaction:
-        key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
-        transaction.set_properties({key: "0"})
+    world.set_properties({"self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "0"})
     names = ["value", "words"]
     for number in range(6):
         writer.append(table, [{"id": 10 * number + at, "part": "a", names[0]: "v"} for at in range(10)])
@@ -376,8 +370,7 @@ def told(world: World) -> list[Event]:
 def filled(world: World, version: int = 2) -> Table:
     """A table of four files in two partitions, with a delete."""
     table = make(world.catalog, version, BY_PART)
-    with table.transaction() as change:
-        change.set_properties(AT_ONCE)
+    world.set_properties(AT_ONCE)
     for number in range(2):
         writer.append(table, [row(number, "a"), row(10 + number, "a"), row(20 + number, "b")])
     writer.upsert(table, [row(1, "a", "new")], ["id"])
@@ -490,9 +483,6 @@ def test_what_was_rolled_back_follows_from_the_history(
     assert rolled_back(added, snapshots, head) == gone
 
 
-OURS, NEXT = SnapshotAdded(2, 1, 6), SnapshotAdded(3, 2, 7)
-
-
 # Polaris: a server that rolls a commit back for a writer
 
 
@@ -503,8 +493,7 @@ def polaris(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
         server.endpoints = [*map(str, DEFAULT_ENDPOINTS), "GET /polaris/v1/{prefix}/applicable-policies"]
         home = tmp_path / "polaris"
         home.mkdir()
-        given = {"type": "rest", "uri": server.uri, "warehouse": catalog.properties["warehouse"]}
-        made = World(home, catalog, config=CatalogConfig("cat", tuple(given.items())))
+        made = World(home, catalog, config=server.config())
         yield made
         made.close()
 
@@ -522,8 +511,7 @@ def test_in_polaris_commits_may_be_rolled_back_where_the_table_says_so(polaris: 
     table = filled(polaris)
     polaris.optimized(force=True)
     assert marks(table) == {}
-    with table.transaction() as change:
-        change.set_properties(ALLOWED)
+    polaris.set_properties(ALLOWED)
     writer.append(table, [row(30)])
     start, process_id = polaris.table_head(), polaris.optimized(force=True)
     assert marks(table) == ROLLBACK_MARKS
@@ -543,9 +531,7 @@ def test_in_polaris_commits_may_be_rolled_back_where_the_table_says_so(polaris: 
 
 
 def test_elsewhere_the_property_has_no_effect_and_other_commits_carry_no_mark(world: World, polaris: World) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ALLOWED)
-    for number in range(3):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog, spec=BY_PART, properties=ALLOWED)
     world.optimized(force=True)
     assert marks(table) == {}
     writer.append(table, [row(9)])

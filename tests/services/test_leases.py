@@ -41,9 +41,7 @@ DAY = timedelta(days=1)
 def table(world: World) -> Table:
     """Three snapshots, thirty days old; tags are made a second later."""
     wait_for_one_day()
-    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
-    for number in range(3):
-        writer.append(made, [row(number, "a")])
+    made = make_small_files(world.catalog, spec=BY_PART, properties=ON)
     world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
     return aged(made, 30)
 
@@ -96,17 +94,12 @@ def test_another_maintainer_keeps_to_it_until_the_lease_ends(world: World, table
     (tmp_path / "other").mkdir()
     other = World(tmp_path / "other", world.catalog)
 
-    def expire() -> None:
-        begun = other.maintaining.begin(other.table().table_id, "expire-snapshots", trigger="request")
-        assert begun.process_id, begun.reason
-        other.committing.commit(begun.process_id)
-
     other.now = world.now + DAY - timedelta(seconds=1)
-    expire()
+    other.run("expire-snapshots")
     assert ids(table) == [first, head]
     oracle.live_rows(table, first)
     other.now = world.now + DAY + timedelta(seconds=1)
-    expire()
+    other.run("expire-snapshots")
     assert (ids(table), tags(table)) == ([head], {})
     other.close()
 

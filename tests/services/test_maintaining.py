@@ -37,7 +37,7 @@ from tests.engine.oracle import reached
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
 from tests.services.rigs import raising
-from tests.services.world import World
+from tests.services.world import World, make_small_files
 
 TAGS = "auto-create-tags"
 ON = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
@@ -47,9 +47,7 @@ ON = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minu
 def table(world: World) -> Table:
     """Three snapshots of today, and the clock soon after."""
     wait_for_one_day()
-    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
-    for number in range(3):
-        writer.append(made, [row(number, "a")])
+    made = make_small_files(world.catalog, spec=BY_PART, properties=ON)
     world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
     return made
 
@@ -100,8 +98,7 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
 
 
 def test_a_tag_has_the_age_that_properties_say(world: World, table: Table) -> None:
-    with table.transaction() as change:
-        change.set_properties({"tag.auto-create.max-age-ms": "86400000", "tag.auto-create.tag-format": "'day-'yyyy"})
+    world.set_properties({"tag.auto-create.max-age-ms": "86400000", "tag.auto-create.tag-format": "'day-'yyyy"})
     world.committing.commit(begin(world))
     ref = table.refresh().metadata.refs[f"day-{world.now - timedelta(days=1):%Y}"]
     assert (ref.max_ref_age_ms, ref.snapshot_ref_type.value) == (86400000, "tag")
@@ -112,8 +109,7 @@ def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World,
     assert world.maintaining.list_due() == []
     world.tables.set_enabled(world.table().identifier, True)
     assert world.maintaining.list_due()
-    with table.transaction() as change:
-        change.set_properties({"tag.auto-create.trigger.period": "weekly"})
+    world.set_properties({"tag.auto-create.trigger.period": "weekly"})
     world.tables.refresh(world.table().table_id)
     runtime = world.table()
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
@@ -272,8 +268,7 @@ def test_an_unknown_commit_lands_once_and_no_file_is_lost_or_left(
 
 @pytest.mark.parametrize("action", ["expire-data", "rewrite-manifests", "clean-dangling-delete-files"])
 def test_a_table_under_review_by_a_branch_is_left_alone(world: World, due: Table, action: str) -> None:
-    with due.transaction() as change:
-        change.set_properties({"write.wap.enabled": "true"})
+    world.set_properties({"write.wap.enabled": "true"})
     writer.create_branch(due, "audit")
     writer.append(due, [row(99, "y")], branch="audit")
     begun = world.maintaining.begin(world.table().table_id, action, trigger="request")
@@ -405,9 +400,7 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
 
 def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
     properties = {"maintenance.rewrite-manifests.min-count": "5", CLUSTERED: "true"}
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=properties)
-    for number in range(4):
-        writer.append(table, [row(number)])
+    table = make_small_files(world.catalog, 4, properties=properties)
     assert by_the_clock(world).reason == "no manifest is worth rewriting"
     writer.append(table, [row(4)])
     assert by_the_clock(world).reason == "5 of 5 data manifests of spec 0 are small"
@@ -547,8 +540,7 @@ def deletes(table: Table) -> list[tuple[int, str]]:
 def test_only_what_applies_to_no_file_goes_and_no_row_changes(world: World, dangling: Table) -> None:
     before, rows = ids(dangling), oracle.live_rows(dangling)
     assert deletes(dangling) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-    process_id = world.begin_action(DANGLING)
-    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    process_id = world.done(DANGLING)
     assert deletes(dangling) == [(1, "b"), (2, "b")]
     assert (ids(dangling), oracle.live_rows(dangling)) == (before, rows) == ([1, 11], rows)
     head = dangling.refresh().current_snapshot()

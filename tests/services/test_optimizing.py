@@ -368,8 +368,7 @@ def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan_and_req
     table = make_small_files(world.catalog)
     largest = max(Path(file.path.removeprefix("file://")).stat().st_size for file in oracle.live_files(table))
     properties = {"self-optimizing.enabled": "true", "self-optimizing.target-size": str(largest * 5 // 2)}
-    world.set_properties(properties)
-    runtime = world.refresh()
+    runtime = world.refresh_with(properties)
 
     def request() -> None:
         begun = world.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.MINOR)

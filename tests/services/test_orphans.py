@@ -326,8 +326,7 @@ def test_all_valid_files_are_kept(place: Place) -> None:
 def test_metadata_among_data_is_intact_but_for_versions_that_nothing_reaches(place: Place) -> None:
     """Data lies right in the table's location, so its metadata lies among it."""
     properties = {"write.data.path": place.table.location(), "write.metadata.previous-versions-max": "1"}
-    with place.table.transaction() as change:
-        change.set_properties(properties)
+    place.world.set_properties(properties)
 
     writer.append(place.table, [row(1, "a")])
     writer.append(place.table, [row(2, "a")])
@@ -337,9 +336,6 @@ def test_metadata_among_data_is_intact_but_for_versions_that_nothing_reaches(pla
 
 
 # Folders that lie empty beside a table's files: removed once they are old, and none that anything was put in
-
-
-LONG_AGO, YOUNG = timedelta(days=5), timedelta(hours=47)
 
 
 def folder(place: Place, below: str, old: timedelta = timedelta(days=5)) -> Path:
@@ -424,10 +420,7 @@ def worker(large: Place) -> Worker:
 
 
 def condemned_now(large: Place) -> list[str]:
-    world = large.world
-    facts = world.store.read(lambda db: pending_deletions.list_facts(db, world.table().table_id, statuses=CONDEMNED))
-    batches = [world.store.read(lambda db, one=one: pending_deletions.get(db, one.batch_id)) for one in facts]
-    return sorted(one.path for batch in batches if batch for one in batch.files)
+    return sorted(large.world.condemned(statuses=CONDEMNED))
 
 
 def kept_document(large: Place, process: OptimizingProcess) -> dict[str, object]:
@@ -582,15 +575,13 @@ def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
     large: Place, worker: Worker, begun: str
 ) -> None:
     worker.work()
-    ground = IcebergTable.ground
-
     large.world.iceberg.table(ground=raising(CatalogUnavailable("it does not answer")))
     with pytest.raises(CatalogUnavailable):
         large.world.committing.commit(begun)
     waiting = large.world.process(begun)
     assert (waiting.status, waiting.delay is not None) == (ProcessStatus.RUNNING, True)
     assert begun not in [one for one, _ in large.world.optimizing.list_committing()]
-    large.world.iceberg.table(ground=ground)
+    large.world.iceberg.restore()
     large.world.later(3600)
     assert begun in [one for one, _ in large.world.optimizing.list_committing()]
     assert large.world.committing.commit(begun) is ProcessStatus.SUCCESS

@@ -20,14 +20,7 @@ from amoro_core.errors import BlockerNotFound, InvalidArgument, NotFound, TableB
 from amoro_core.formats.configuration import check_change
 from amoro_core.model.principals import Principal, Role
 from amoro_core.model.processes import ProcessStatus, ResourceGroup, TaskStatus
-from amoro_core.model.tables import (
-    BlockedOperation,
-    OptimizingStatus,
-    OptimizingType,
-    TableRuntime,
-    TableState,
-    parse_table,
-)
+from amoro_core.model.tables import BlockedOperation, OptimizingStatus, OptimizingType, TableState, parse_table
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.groups import GroupChange
@@ -174,15 +167,9 @@ def two_tasks(world: World, **properties: str) -> str:
     return world.begin(OptimizingType.MINOR)
 
 
-def say(world: World, **properties: str) -> TableRuntime:
-    """Set properties of the table, and let the coordinator look at it."""
-    world.set_properties(properties)
-    return world.refresh()
-
-
 def test_fewer_retries_count_for_the_process_that_runs_and_what_succeeded_is_committed(world: World) -> None:
     process = two_tasks(world)
-    say(world, **{"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"})
+    world.refresh_with({"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"})
     before, optimizer = world.rows(), world.optimizer()
     world.run_one(optimizer, Failure("AMORO-1001", "broken"))
     world.run_one(optimizer)
@@ -194,13 +181,13 @@ def test_fewer_retries_count_for_the_process_that_runs_and_what_succeeded_is_com
 def test_a_new_group_and_defaults_of_the_catalog_count_for_the_process_that_runs(world: World) -> None:
     process = two_tasks(world)
     world.run_one(world.optimizer())
-    say(world, **{"self-optimizing.group": "fast"})
+    world.refresh_with({"self-optimizing.group": "fast"})
     assert {task.group for task in world.tasks(process)} == {"default"}
     world.groups.create(ResourceGroup("fast"))
     world.refresh()
     by_status = {task.status: task.group for task in world.tasks(process)}
     assert by_status == {TaskStatus.SUCCESS: "default", TaskStatus.PLANNED: "fast"}
-    say(world, **{"self-optimizing.group": "default"})
+    world.refresh_with({"self-optimizing.group": "default"})
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.execute.num-retries": "0"}))
     world.refresh()
     world.run_one(world.optimizer(), Failure("AMORO-1001", "broken"))
@@ -214,7 +201,7 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     assert not world.table().enabled
     assert world.optimizing.cancel_unwanted(world.table().table_id) is None, "a request is carried through"
     if by == "property":
-        say(world, **{"self-optimizing.enabled": "false"})
+        world.refresh_with({"self-optimizing.enabled": "false"})
     else:
         world.tables.set_enabled(TABLE, False)
     view = world.optimizing.cancel_unwanted(world.table().table_id)
@@ -266,12 +253,6 @@ def table(world: World) -> Table:
     return made
 
 
-def begin(world: World, where: str, kind: OptimizingType | None = OptimizingType.FULL) -> str:
-    begun = world.planning.begin(world.table().table_id, trigger="request", requested=kind, where=where)
-    assert begun.process_id is not None, begun.evaluation.reason
-    return begun.process_id
-
-
 def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stays(world: World, table: Table) -> None:
     rows = oracle.live_rows(table)
     assert len(rows) == 6
@@ -279,7 +260,7 @@ def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stay
     assert preview.partition_paths == ("part=a",)
     assert preview.evaluation.summary.data_files == 8  # counts and health are those of the whole table
     for part, data_files, delete_files in (("a", 5, 1), ("b", 2, 0)):
-        process = begin(world, f"part = '{part}'")
+        process = world.begin(OptimizingType.FULL, where=f"part = '{part}'")
         assert {task.partition for task in world.tasks(process)} == {f"part={part}"}
         assert world.process(process).where == f"part = '{part}'"
         world.run_all(process)
@@ -291,7 +272,7 @@ def test_a_plan_has_the_chosen_partition_only_and_a_delete_that_others_need_stay
 
 
 def test_the_files_of_a_process_are_taken_under_every_name_of_its_table(world: World, table: Table) -> None:
-    process_id = begin(world, "part = 'a'")
+    process_id = world.begin(OptimizingType.FULL, where="part = 'a'")
     another, uuid = world.table().table_id + 1, str(table.metadata.table_uuid)
     given = (another, uuid, world.tables.find_action, world.now)
     taken = world.store.read(lambda db: reserved_files(db, *given))
@@ -308,7 +289,7 @@ def test_what_was_asked_for_in_vain_is_not_told_and_a_part_leaves_the_rest_due(w
         with suppress(InvalidArgument):
             world.planning.begin(before.table_id, trigger="request", where=where)
         assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
-    process = begin(world, "part = 'a'", None)
+    process = world.begin(where="part = 'a'")
     world.run_all(process)
     world.committing.commit(process)
     world.later(61)
@@ -353,15 +334,11 @@ A = "part = 'a'"
 
 def make(world: World, granularity: str = "partition") -> Table:
     """A table of two partitions of three files each."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties={KEY: granularity})
-    for number in range(3):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
-    return table
+    return make_two_partitions(world.catalog, {KEY: granularity}, 3)
 
 
-def block_part(world: World, condition: str = A, **more: Any) -> str:
-    operations = more.pop("operations", frozenset({BlockedOperation.OPTIMIZE}))
-    return world.blockers.block(world.table().table_id, operations, condition=condition, **more).blocker.blocker_id
+def block_part(world: World, condition: str = A, *operations: BlockedOperation, **more: object) -> str:
+    return block(world, *operations, condition=condition, **more).blocker.blocker_id
 
 
 def files(table: Table) -> Counter[str]:
@@ -428,9 +405,9 @@ def test_where_no_task_is_left_the_process_ends_and_a_committing_one_does_not_gi
         block_part(world, yields=True)
     world.optimizing.cancel(process, "by hand")
     process = world.begin(OptimizingType.MINOR)
-    world.blockers.block(world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}), yields=True)
+    block(world, yields=True)
     assert world.status(process) is ProcessStatus.CLOSED
-    assert world.blockers.blocked_from(BlockedOperation.OPTIMIZE) == {world.table().table_id}
+    assert world.blockers.blocked_from(OPTIMIZE) == {world.table().table_id}
 
 
 def test_by_table_anything_hinders_a_writer(world: World) -> None:
@@ -506,12 +483,11 @@ def test_a_condition_that_selects_no_partitions_is_refused(world: World, conditi
     with pytest.raises(InvalidArgument, match=words):
         block_part(world, condition)
     with pytest.raises(InvalidArgument, match="concern optimizing, not batch-write"):
-        block_part(world, operations=frozenset({BlockedOperation.BATCH_WRITE}))
+        block_part(world, A, BATCH_WRITE)
     assert world.blockers.list_active() == []
     writer.append(writer.make_table(world.catalog, "db.u", SCHEMA), [row(1)])
-    table_id, optimize = world.table("cat.db.u").table_id, frozenset({BlockedOperation.OPTIMIZE})
     with pytest.raises(InvalidArgument, match="which is unpartitioned"):
-        world.blockers.block(table_id, optimize, condition=A)
+        world.blockers.block(world.table("cat.db.u").table_id, frozenset({OPTIMIZE}), condition=A)
 
 
 def test_clustering_leaves_blocked_partitions_out_and_waits_for_those_blocked_since(

@@ -22,7 +22,6 @@ import fastavro
 import pytest
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from amoro_core import failpoints
@@ -47,6 +46,7 @@ from tests.engine.parquet_rows import local_path
 from tests.iceberg.orphan_tables import write_manifest_of
 from tests.model.lake import process_of
 from tests.services.rigs import reaching
+from tests.services.test_expiring import puffin
 from tests.services.world import World
 from tests.tiers import sample
 
@@ -270,16 +270,14 @@ def deletes_are_files_too(scene: Scene) -> set[str]:
 
 
 def statistics_are_files_too(scene: Scene) -> set[str]:
-    path = f"{scene.table.location()}/metadata/kept.stats"
-    Path(local_path(path)).write_bytes(b"puffin")
-    said: dict[str, Any] = {"snapshot-id": scene.world.table_head(), "statistics-path": path, "file-size-in-bytes": 6}
+    made = puffin(scene.table, scene.world.table_head())
     with scene.table.update_statistics() as update:
-        update.set_statistics(StatisticsFile(**said, **{"file-footer-size-in-bytes": 1, "blob-metadata": []}))
+        update.set_statistics(made)
     scene.age()
     every = reachable._named_by
     scene.off(reachable, "_named_by", lambda *given: (one for one in every(*given) if not one.endswith(".stats")))
     scene.clean()
-    return scene.gone([path])
+    return scene.gone([made.statistics_path])
 
 
 def young_files(scene: Scene) -> set[str]:

@@ -35,9 +35,7 @@ from tests.services.world import World, make_small_files
 
 @pytest.fixture
 def table(world: World) -> Table:
-    made = make_small_files(world.catalog)
-    made.refresh()
-    return made
+    return make_small_files(world.catalog).refresh()
 
 
 def data_file(table: Table) -> Path:

@@ -97,10 +97,6 @@ class Place:
     def statuses(self) -> list[tuple[BatchStatus, int]]:
         return [(one.status, one.files) for one in self.batches()]
 
-    def ask(self, properties: Mapping[str, str]) -> None:
-        with self.table.refresh().transaction() as change:
-            change.set_properties(dict(properties))
-
     @property
     def root(self) -> Path:
         return self.data.parent / ".trash"
@@ -166,7 +162,7 @@ def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place) -> None:
 @pytest.mark.parametrize("trash", ["false", "true"])
 def test_the_guard_keeps_a_live_file_alarms_and_holds_the_process(place: Place, trash: str) -> None:
     """The planner was wrong: without the guard live files would be deleted, or moved."""
-    place.ask({"table-trash.enabled": trash})
+    place.world.set_properties({"table-trash.enabled": trash})
     live = [file.path for file in oracle.live_files(place.table)]
     place.told += [(path, FileKind.DATA) for path in live]
     place.condemn(2)
@@ -386,7 +382,7 @@ def test_a_snapshot_that_may_be_expiring_is_leased_to_nobody(place: Place) -> No
 @pytest.fixture
 def moving(place: Place) -> Place:
     """Its table asks for the trash."""
-    place.ask({"table-trash.enabled": "true"})
+    place.world.set_properties({"table-trash.enabled": "true"})
     return place
 
 
@@ -453,7 +449,7 @@ def test_a_move_that_died_between_two_files_or_two_names_is_resumed(moving: Plac
     assert moving.statuses() == [(BatchStatus.MOVING, 3)]
     with pytest.raises(IllegalState, match="being deleted or moved"):
         moving.world.trash.restore(moving.batches()[0].process_id)
-    moving.ask({"table-trash.enabled": "false"})  # what was begun is ended in the same way
+    moving.world.set_properties({"table-trash.enabled": "false"})  # what was begun is ended in the same way
     moving.world.restart()
     moving.world.later(DAY_S)  # the folder is the one that was written down
     assert moving.world.committing.commit(process_id) is ProcessStatus.SUCCESS
@@ -473,7 +469,7 @@ def test_a_file_that_is_needed_after_its_move_is_put_back_and_the_process_is_hel
 
 
 def test_only_files_of_the_pattern_are_moved_and_others_are_deleted(moving: Place) -> None:
-    moving.ask({"table-trash.file-pattern": r".*stray-data-[01]\.parquet|.*manifest.*"})
+    moving.world.set_properties({"table-trash.file-pattern": r".*stray-data-[01]\.parquet|.*manifest.*"})
     moving.stray(3)
     moving.stray(1, FileKind.MANIFEST)
     moving.condemn(1, FileKind.STATISTICS)
@@ -502,15 +498,15 @@ def test_a_failed_move_is_tried_again_and_given_up_in_place(moving: Place) -> No
 
 def test_a_root_of_its_own_is_used_below_the_allowed_places_alone(moving: Place, tmp_path: Path) -> None:
     condemning = moving.condemn(1)
-    moving.ask({"table-trash.custom-root-location": (tmp_path / "elsewhere").as_uri()})
+    moving.world.set_properties({"table-trash.custom-root-location": (tmp_path / "elsewhere").as_uri()})
     with pytest.raises(TableRefused, match="outside the locations allowed") as refused:
         moving.run(EMPTY)
     assert (refused.value.reason, len(moving.left())) == ("location", 1)
     root = moving.data.parent.parent / "bin"
-    moving.ask({"table-trash.custom-root-location": root.as_uri()})
+    moving.world.set_properties({"table-trash.custom-root-location": root.as_uri()})
     moving.run(EMPTY)
     assert len(moving.trashed(root / "cat" / "db" / "t" / ".trash")) == 1
-    moving.ask({"table-trash.custom-root-location": ""})  # what lies there is found as before
+    moving.world.set_properties({"table-trash.custom-root-location": ""})  # what lies there is found as before
     assert moving.world.trash.restore(condemning).files == 1
     assert len(moving.left()) == 1
 
@@ -529,7 +525,7 @@ def test_a_trash_that_is_malformed_or_to_which_nothing_can_be_renamed_is_refused
     moving: Place, key: str, value: str, words: str
 ) -> None:
     moving.condemn(1)
-    moving.ask({f"table-trash.{key}": value})
+    moving.world.set_properties({f"table-trash.{key}": value})
     with pytest.raises(TableRefused, match=words) as refused:
         moving.run(EMPTY)
     assert (refused.value.reason, len(moving.left())) == ("configuration", 1)

@@ -37,7 +37,7 @@ from tests.acceptance.processes import wait_until
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
 from tests.services.rigs import raising
-from tests.services.world import START, World
+from tests.services.world import START, World, make_small_files
 from tests.store import builders
 from tests.tiers import seeds
 
@@ -45,9 +45,7 @@ LOW = {"self-optimizing.minor.trigger.file-count": "2"}
 
 
 def small_files(world: World, count: int = 3, **properties: str) -> None:
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={**LOW, **properties})
-    for number in range(count):
-        writer.append(table, [row(number)])
+    make_small_files(world.catalog, count, properties={**LOW, **properties})
 
 
 def test_exploring_adds_tables_and_disposes_of_those_that_are_gone_or_of_another_format(world: World) -> None:
@@ -74,8 +72,7 @@ def test_exploring_adds_tables_and_disposes_of_those_that_are_gone_or_of_another
 def test_a_busy_table_is_left_to_its_process_and_not_disposed_while_it_commits(world: World) -> None:
     small_files(world, **{"self-optimizing.enabled": "true"})
     process_id = world.begin(OptimizingType.MINOR)
-    world.set_properties({"self-optimizing.target-size": "big"})
-    assert world.refresh().status is OptimizingStatus.MINOR_OPTIMIZING
+    assert world.refresh_with({"self-optimizing.target-size": "big"}).status is OptimizingStatus.MINOR_OPTIMIZING
     assert world.table().status is OptimizingStatus.MINOR_OPTIMIZING
     world.run_all(process_id)
     world.catalog.drop_table("db.t")
@@ -244,11 +241,9 @@ def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: 
     runtime = world.refresh()
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.IDLE, None)
     assert runtime.summary.data_files == 3
-    world.set_properties({"self-optimizing.filter": "id >"})
-    runtime = world.refresh()
+    runtime = world.refresh_with({"self-optimizing.filter": "id >"})
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
-    world.set_properties({"self-optimizing.filter": "id < 100"})
-    runtime = world.refresh()
+    runtime = world.refresh_with({"self-optimizing.filter": "id < 100"})
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
 
 
@@ -284,8 +279,7 @@ def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(world: World)
     with world.catalog.load_table("db.t").transaction() as change:
         change.remove_properties("self-optimizing.evaluation.fallback-interval")
     assert world.refresh().status is OptimizingStatus.REFUSED
-    world.set_properties(FALLBACK)
-    assert world.refresh().status is OptimizingStatus.REFUSED
+    assert world.refresh_with(FALLBACK).status is OptimizingStatus.REFUSED
 
 
 def test_tables_are_due_when_new_then_by_their_interval_then_at_once_after_a_process(world: World) -> None:

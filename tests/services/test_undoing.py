@@ -235,8 +235,7 @@ def refs(table: Table) -> dict[str, int]:
 
 
 def tagged(world: World, table: Table) -> str:
-    with table.transaction() as change:
-        change.set_properties({"tag.auto-create.trigger.max-delay.minutes": "0"})
+    world.set_properties({"tag.auto-create.trigger.max-delay.minutes": "0"})
     writer.append(table, [row(50)])
     return world.done("auto-create-tags")
 
@@ -273,8 +272,7 @@ def test_statistics_go_as_they_were_made_and_their_files_later(world: World, old
     metadata = old_table.refresh().metadata
     paths = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
     assert len(paths) == 2
-    begun = world.maintaining.undo(process_id)
-    world.committing.commit(begun.process_id)
+    undo(world, process_id)
     metadata = old_table.refresh().metadata
     assert [*metadata.statistics, *metadata.partition_statistics] == []
     kept = world.store.read(lambda db: pending_deletions.paths(db, world.table().table_id))
@@ -339,8 +337,7 @@ def test_the_tags_of_an_undone_expiry_are_removed_by_one_command_but_for_those_o
 
 
 def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: World, old_table: Table) -> None:
-    with old_table.transaction() as change:
-        change.set_properties({"table-trash.enabled": "true"})
+    world.set_properties({"table-trash.enabled": "true"})
     process_id, gone = expired(world, old_table)
     world.later(DAYS_S)
     world.done("empty-trash")
@@ -471,15 +468,13 @@ def test_after_its_time_it_is_refused(world: World, dated: Table) -> None:
     world.later(1)
     with pytest.raises(CannotUndo, match=r"it could be undone for 7 d \(maintenance.undo.keep\)"):
         world.maintaining.undo(process_id)
-    with dated.transaction() as change:
-        change.set_properties({"maintenance.undo.keep": "8d"})
+    world.set_properties({"maintenance.undo.keep": "8d"})
     undo(world, process_id)
     assert ids(dated.refresh()) == [1, 2, 3, 4, 6]
 
 
 def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: World, dated: Table) -> None:
-    with dated.transaction() as change:
-        change.set_properties({"snapshot.keep.duration": "1d", "maintenance.expire-snapshots.trash-keep": "0"})
+    world.set_properties({"snapshot.keep.duration": "1d", "maintenance.expire-snapshots.trash-keep": "0"})
     process_id = expire(world)
     receipt = world.receipt(process_id)
     fill(dated, ((9, "2022-01-03T12:00"),))

@@ -1,7 +1,7 @@
 """A coordinator's services over a real store and real tables, without threads, and with a clock that is set by hand."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.table import Table
 
 from amoro_core.actions.action_api import Action
@@ -42,7 +43,9 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.listeners import Receive
-from amoro_core.store import processes, tasks
+from amoro_core.store import pending_deletions, processes, tasks
+from amoro_core.store.connection import Connection
+from amoro_core.store.pending_deletions import BatchStatus
 from amoro_core.transactions.process_context import Pins, pins
 from amoro_core.transactions.task_queue import ScheduledTask
 from amoro_core.transactions.task_reports import Failure
@@ -57,18 +60,25 @@ SETTINGS = replace(Settings(), heartbeat_timeout=timedelta(seconds=60), blocker_
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def make_small_files(catalog: Catalog, count: int = 3, properties: Mapping[str, str] | None = None) -> Table:
-    """A new table db.t of so many files with a row each."""
-    table = writer.make_table(catalog, "db.t", SCHEMA, properties=properties)
+def make_small_files(
+    catalog: Catalog,
+    count: int = 3,
+    properties: Mapping[str, str] | None = None,
+    *,
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
+    name: str = "db.t",
+) -> Table:
+    """A new table of so many files with a row each, all in partition a if there are any."""
+    table = writer.make_table(catalog, name, SCHEMA, spec, properties=properties)
     for number in range(count):
         writer.append(table, [row(number)])
     return table
 
 
-def make_two_partitions(catalog: Catalog, properties: Mapping[str, str] | None = None) -> Table:
-    """A new table db.t of four files with a row each in each of the partitions a and b."""
+def make_two_partitions(catalog: Catalog, properties: Mapping[str, str] | None = None, count: int = 4) -> Table:
+    """A new table db.t of so many files with a row each in each of the partitions a and b."""
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=properties)
-    for number in range(4):
+    for number in range(count):
         writer.append(table, [row(number, "a"), row(number + 100, "b")])
     return table
 
@@ -185,6 +195,11 @@ class World:
         with self.catalog.load_table("db.t").transaction() as change:
             change.set_properties(dict(properties))
 
+    def refresh_with(self, properties: Mapping[str, str]) -> TableRuntime:
+        """The table db.t, whose owner sets properties, loaded and evaluated then."""
+        self.set_properties(properties)
+        return self.refresh()
+
     def begin_action(self, action: str, name: str = "cat.db.t", **options: object) -> str:
         """Begin a process of the action as if somebody asked for it; fails the test when there is nothing to do."""
         asked = replace(Options(), **options)
@@ -208,9 +223,12 @@ class World:
         begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request", options=options)
         return self.committing.commit(begun.process_id)
 
-    def begin(self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False) -> str:
+    def begin(
+        self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False, where: str = ""
+    ) -> str:
         """Plan a process as if somebody asked for it; fails the test when there is nothing to do."""
-        begun = self.planning.begin(self.table(name).table_id, trigger="request", requested=kind, force=force)
+        table_id = self.table(name).table_id
+        begun = self.planning.begin(table_id, trigger="request", requested=kind, force=force, where=where)
         assert begun.process_id is not None, begun.evaluation.reason
         return begun.process_id
 
@@ -286,6 +304,17 @@ class World:
         process_id = self.begin_and_run(kind, force=force)
         assert self.committing.commit(process_id) is ProcessStatus.SUCCESS, self.process(process_id).failure
         return process_id
+
+    def condemned(self, process_id: str = "", statuses: Sequence[BatchStatus] = tuple(BatchStatus)) -> list[str]:
+        """The paths of the files of db.t that were condemned, by the process where one is given."""
+        table_id = self.table().table_id
+
+        def read(db: Connection) -> list[str]:
+            facts = pending_deletions.list_facts(db, table_id, process_id, statuses)
+            batches = [pending_deletions.get(db, one.batch_id) for one in facts]
+            return [file.path for batch in batches if batch is not None for file in batch.files]
+
+        return self.store.read(read)
 
     def commits(self, process_id: str) -> tuple[CommitAttempt, ...]:
         """Its attempts to commit."""
