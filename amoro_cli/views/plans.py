@@ -209,11 +209,8 @@ def suggested_document(answer: pb.SuggestedColumns) -> Document:
     if not answer.columns:
         blocks.append("  nothing in the table suggests a column")
     columns = ", ".join(f"{chosen_column.column} {chosen_column.saved:.0%}" for chosen_column in answer.auto.columns)
-    blocks.append(
-        f"  auto: {answer.auto.strategy}({columns}), {answer.auto_reason}"
-        if columns
-        else f"  auto: {answer.auto_reason}"
-    )
+    layout = f"{answer.auto.strategy}({columns}), " if columns else ""
+    blocks.append(f"  auto: {layout}{answer.auto_reason}")
     return Document("amoro.suggested/v1", encode(answer), (answer.table,), tuple(blocks))
 
 
@@ -223,9 +220,7 @@ def learned_document(answer: pb.LearnedScans) -> Document:
     if answer.last_day != answer.first_day:
         days += f" to {answer.last_day}"
     blocks: list[Block] = [f"{answer.table}: learned from {many(answer.scans, 'scan')}{days}"]
-    blocks += [
-        f"  {column.column}: filtered by {many(column.scans, 'scan')}" for column in answer.columns[:_MOST_SHOWN]
-    ]
+    blocks += [f"  {item.column}: filtered by {many(item.scans, 'scan')}" for item in answer.columns[:_MOST_SHOWN]]
     if len(answer.columns) > _MOST_SHOWN:
         blocks.append(f"  and {many(len(answer.columns) - _MOST_SHOWN, 'column')} more")
     if answer.unfiltered_scans:

@@ -75,7 +75,7 @@ def listener_detail(item: journal_pb.Listener) -> Document:
 
 
 def catalog_detail(catalog: pb.Catalog, discovery: str = "") -> Document:
-    """Schema amoro.catalog/v1: the fields of the catalog. `found` says what is in one that was added."""
+    """Schema amoro.catalog/v1: the fields of the catalog. `discovery` says what is in one that was added."""
     pairs = (
         ("catalog", catalog.name),
         ("from", catalog.origin),
@@ -134,8 +134,7 @@ def namespace_detail(verb: str) -> Callable[[Any], Document]:
 def namespaces_document(answer: Any) -> Document:
     """Schema amoro.namespaces/v1: `namespaces`."""
     rows = tuple(
-        (namespace.namespace, ", ".join(f"{k}={v}" for k, v in sorted(namespace.properties.items())))
-        for namespace in answer.namespaces
+        (row.namespace, ", ".join(f"{k}={v}" for k, v in sorted(row.properties.items()))) for row in answer.namespaces
     )
     names = tuple(row[0] for row in rows)
     block = (

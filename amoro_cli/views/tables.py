@@ -186,9 +186,8 @@ def table_detail(table: pb.Table) -> Document:
         ("uuid", table.table_uuid or "-"),
         *with_value(("registered", "" if table.table_id else _NOT_REGISTERED)),
     )
-    entries = [
-        (item.time, item.action, item.state, item.completed or "-") for item in table.services.timeline[:_NEWEST]
-    ]
+    newest = table.services.timeline[:_NEWEST]
+    entries = [(entry.time, entry.action, entry.state, entry.completed or "-") for entry in newest]
     timeline = (Grid(("INSTANT", "ACTION", "STATE", "COMPLETED"), tuple(entries)),) if entries else ()
     blocks: tuple[Block, ...] = (Pairs(pairs), *timeline)
     return Document("amoro.table/v1", encode(table), (table.table,), blocks)
@@ -402,9 +401,7 @@ def digest_document(digest: journal_pb.TableDigest, partitions: int) -> Document
             ("target", format_bytes(digest.target_bytes)),
             ("partitions", format_count(digest.partitions_total)),
         )
-        used = [
-            size for size in digest.sizes if size.data_files or size.position_delete_files or size.equality_delete_files
-        ]
+        used = [row for row in digest.sizes if row.data_files or row.position_delete_files or row.equality_delete_files]
         first = digest.partitions[:partitions]
         blocks = [Pairs(pairs), "", _SIZES.grid(used) if used else "No files."]
         blocks += ["", _PARTITIONS.grid(first)] if first else []

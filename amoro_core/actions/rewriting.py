@@ -538,10 +538,8 @@ def _folded(groups: Sequence[Group], content: CommitContent) -> tuple[Figure, ..
     applied = {
         group.work.deletes[at].identity for group in groups for given in group.work.converted for at in given.deletes
     }
-    dropped = {
-        item.identity for item in content.removed_deletes if item.kind is DeleteKind.POSITION and not item.is_vector
-    }
-    folded = dropped & applied
+    dropped = (file for file in content.removed_deletes if file.kind is DeleteKind.POSITION and not file.is_vector)
+    folded = {file.identity for file in dropped} & applied
     if not folded:
         return ()
     return (

@@ -68,7 +68,7 @@ class Call:
     require_seen: Callable[[Message], None] | None = None
 
     def condition(self, message_of: Callable[[Kept], Message]) -> Callable[[Kept], None] | None:
-        """The same over the kept value that `shown` makes the message of: for the transaction that changes it."""
+        """The same over the kept value that `message_of` makes the message of: for the transaction that changes it."""
         require = self.require_seen
         return None if require is None else lambda record: require(message_of(record))
 

@@ -157,7 +157,7 @@ class Operations:
         }
 
     async def admit(self, token: str, way: Channel, address: str = "", stated: str = "") -> Principal:
-        """The account of a token that came that way; `said` is the person's name as the client states it.
+        """The account of a token that came that way; `stated` is the person's name as the client states it.
 
         Raises UnknownToken, WaitTimeout.
         """

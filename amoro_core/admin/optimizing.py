@@ -119,12 +119,10 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
     plan.plan_id = services.planning.save_plan(identifier, content).plan_id
 
 
-def request_of(saved: pb.SavedPlan) -> pb.PlanTableRequest:
+def request_of(plan: pb.SavedPlan) -> pb.PlanTableRequest:
     """The request that has made the plan."""
-    cluster = saved.cluster if saved.HasField("cluster") else None
-    return pb.PlanTableRequest(
-        table=saved.table, type=saved.type, force=saved.force, where=saved.where, cluster=cluster
-    )
+    cluster = plan.cluster if plan.HasField("cluster") else None
+    return pb.PlanTableRequest(table=plan.table, type=plan.type, force=plan.force, where=plan.where, cluster=cluster)
 
 
 def changes(before: pb.SavedPlan, now: pb.Plan) -> tuple[str, ...]:
@@ -170,9 +168,7 @@ def _work_hash(plan: pb.Plan) -> str:
 
 def _by_partition(plan: pb.Plan) -> dict[_Key, _Work]:
     return {
-        (partition.spec_id, partition.partition): (partition.type, partition.data_files, partition.input_bytes)
-        for partition in plan.partitions
-        if partition.type
+        (row.spec_id, row.partition): (row.type, row.data_files, row.input_bytes) for row in plan.partitions if row.type
     }
 
 

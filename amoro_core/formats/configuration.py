@@ -131,12 +131,7 @@ def check_change(changes: Mapping[str, str | None]) -> None:
 
 def check_policy(name: str, values: Mapping[str, str]) -> None:
     """Raise InvalidArgument for properties of a policy that are unknown, malformed, or of tables alone."""
-    names = {
-        item.key
-        for configuration in CONFIGURATIONS
-        if configuration.has_catalog_defaults
-        for item in configuration.properties
-    }
+    names = {item.key for group in CONFIGURATIONS if group.has_catalog_defaults for item in group.properties}
     try:
         check_change(values)
         if other := next((key for key in values if key not in names), ""):

@@ -444,10 +444,8 @@ class IcebergTable:
         return expiry.writes_metadata(catalogs.open_catalog(self._config))
 
     def io_properties(self) -> Mapping[str, str]:
-        properties = sorted(
-            {**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items()
-        )
-        return {key: value for key, value in properties if key.startswith(STORAGE_PREFIXES) and isinstance(value, str)}
+        merged = sorted({**dict(catalogs.open_catalog(self._config).properties), **self._newest.io.properties}.items())
+        return {key: value for key, value in merged if key.startswith(STORAGE_PREFIXES) and isinstance(value, str)}
 
     def send(self, payload: bytes) -> None:
         with confined_to(self._grant()):

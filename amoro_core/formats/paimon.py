@@ -81,9 +81,9 @@ class PaimonTable(DirectoryTable):
         return (*entries, *filter(None, each_at_once(self._snapshot, map(str, numbers)).values()))
 
     def _snapshot(self, number: str) -> TimelineEntry | None:
-        with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as item:
-            time = datetime.fromtimestamp(item["timeMillis"] / 1000, UTC).isoformat()
-            return TimelineEntry(number, item["commitKind"], COMPLETED, time, item["commitUser"])
+        with suppress(DataFileMissing), self._reading(f"snapshot/snapshot-{number}") as content:
+            time = datetime.fromtimestamp(content["timeMillis"] / 1000, UTC).isoformat()
+            return TimelineEntry(number, content["commitKind"], COMPLETED, time, content["commitUser"])
         return None  # it has expired
 
     @cached_property

@@ -170,9 +170,8 @@ class Formats:
         self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
     ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
         """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table."""
-        answers = (
-            (item.name, item.locations(catalog, names)) for item in self._of(catalog) if isinstance(item, Locating)
-        )
+        locating = (item for item in self._of(catalog) if isinstance(item, Locating))
+        answers = ((item.name, item.locations(catalog, names)) for item in locating)
         return {name: places for name, places in answers if places is not None} or None
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
@@ -276,7 +275,7 @@ class Tables:
         return self.load(self.catalog(identifier.catalog), identifier, self.find_known(identifier))
 
     def load(self, config: CatalogConfig, identifier: TableIdentifier, runtime: TableRuntime | None) -> OpenTable:
-        """As `open`, of that catalog; `known` is the table's stored state, if it has any."""
+        """As `open`, of that catalog; `runtime` is the table's stored state, if it has any."""
         before = runtime.format if runtime else ""
         with self._reporting(config.name):
             table = self.formats.load(config, identifier, before)

@@ -456,14 +456,13 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
     columns = tuple(_sort_column(schema, field_id) for field_id in sorted(schema.field_ids))
     by_id = {column.field_id: column for column in columns}
 
-    def problem_of(order: SortOrder) -> str:
-        return next((problem for field in order.fields if (problem := _field_problem(field, by_id, schema))), "")
+    def order_of(order: SortOrder) -> clustering.SortOrder:
+        problems = (_field_problem(field, by_id, schema) for field in order.fields)
+        return clustering.SortOrder(order.order_id, keys_of(order), next(filter(None, problems), ""))
 
     return Sorting(
         columns=columns,
-        orders=tuple(
-            clustering.SortOrder(order.order_id, keys_of(order), problem_of(order)) for order in metadata.sort_orders
-        ),
+        orders=tuple(map(order_of, metadata.sort_orders)),
         default_order_id=metadata.default_sort_order_id,
         partitioned_by=frozenset(
             field.source_id for field in metadata.spec().fields if isinstance(field.transform, IdentityTransform)

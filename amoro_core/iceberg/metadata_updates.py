@@ -420,9 +420,8 @@ def _add_spec(draft: _Draft, update: Json) -> None:
     _require_sources(draft.present(_SCHEMAS), {"fields": fields}, "partition")
     if len({field(item, "name", str) for item in fields}) < len(fields):
         raise InvalidArgument(f"Cannot use partition name more than once: {fields}")
-    if draft.version == 1 and [item["field-id"] for item in fields] != [
-        *range(_FIRST_FIELD, _FIRST_FIELD + len(fields))
-    ]:
+    ids = [item["field-id"] for item in fields]
+    if draft.version == 1 and ids != [*range(_FIRST_FIELD, _FIRST_FIELD + len(fields))]:
         raise InvalidArgument(f"Spec does not use sequential IDs that are required in v1: {fields}")
 
     def key(spec: Json) -> Any:

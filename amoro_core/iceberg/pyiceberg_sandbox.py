@@ -72,9 +72,8 @@ def _refuse(text: str | bytes, *, is_lost: bool) -> None:
 
 
 def _refuse_encryption(metadata: _Json) -> None:
-    keyed = next(
-        (item["snapshot-id"] for item in metadata.get("snapshots") or () if item.get("key-id") is not None), None
-    )
+    snapshots = metadata.get("snapshots") or ()
+    keyed = next((item["snapshot-id"] for item in snapshots if item.get("key-id") is not None), None)
     if not metadata.get("encryption-keys") and keyed is None:
         return
     reason = "the metadata has encryption-keys" if keyed is None else f"snapshot {keyed} has a key-id"

@@ -350,7 +350,7 @@ def last_data_commit(
 ) -> DataCommit | None:
     """The newest commit on main that added data and is not maintenance; None if unknown.
 
-    `kept` is the previous result. It is used when main's history no longer has such a commit, as after an expiry (some
+    `last` is the previous result. It is used when main's history no longer has such a commit, as after an expiry (some
     writers then drop the parent id), but not if its snapshot still exists: main was then rolled back.
     """
     by_id = {snapshot_facts.snapshot_id: snapshot_facts for snapshot_facts in snapshots}

@@ -262,11 +262,8 @@ def _keep_needed(
         if ref.is_branch:
             chain = list(ancestors(history, ref.snapshot_id))
             _keep_chains(stay, chain, _states(chain, config, now), KeepReason.CHAIN)
-            pins = {
-                at: target.pinned[item.snapshot_id]
-                for at, item in enumerate(chain)
-                if item.snapshot_id in target.pinned
-            }
+            ids = [snapshot.snapshot_id for snapshot in chain]
+            pins = {at: target.pinned[id_] for at, id_ in enumerate(ids) if id_ in target.pinned}
             _keep_chains(stay, chain, pins, KeepReason.PIN)
     for snapshot_id, reason in target.pinned.items():
         if snapshot_id in history:  # of no branch, or not any more

@@ -26,7 +26,7 @@ class StatisticsConfig:
     min_change: float = declared("maintenance.compute-statistics.min-change", "0.1", fraction(0))
 
     def field_ids(self, ids: Mapping[str, int]) -> tuple[int, ...]:
-        """The ids of the wanted columns, of `known` ones by name. Raises TableRefused("configuration") for others."""
+        """The ids of the wanted columns; `ids`: of all, by name. Raises TableRefused("configuration") for others."""
         for name in self.columns:
             if name not in ids:
                 raise misconfigured(
@@ -57,8 +57,8 @@ def evaluate_statistics(
 ) -> StatisticsVerdict:
     """Whether the head's statistics are due: there are none in its history, or too many rows have changed since.
 
-    `history` is main's, from the head back; `columns` and `partitions` are what to compute. `asked`: those of the head
-    were requested, however few rows have changed; `force`: even if it has some.
+    `history` is main's, from the head back; `columns` and `partitions` are what to compute. `by_request`: those of the
+    head were requested, however few rows have changed; `force`: even if it has some.
     """
     if not history:
         return StatisticsVerdict("the table has no snapshot")

@@ -189,11 +189,8 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[ScanRecord]:
         place = f"{file}, line {number}"
         query = _json(line) or {}
         names = query.get("columns")
-        if (
-            not isinstance(names, list)
-            or not names
-            or not all(isinstance(name, str) and _is_text(name) for name in names)
-        ):
+        are_texts = isinstance(names, list) and all(isinstance(name, str) and _is_text(name) for name in names)
+        if not names or not are_texts:
             raise _wrong(place, line, "has no columns, a list of names")
         words = [operator.value for operator in Operator]
         if query.get("operator", Operator.EQUAL.value) not in words:

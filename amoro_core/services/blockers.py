@@ -127,9 +127,8 @@ class BlockerService:
         scan = None if passes and not others else table.scan()
         keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in (scan.files if scan else ())}
         there = list(filter(holds, keys))
-        disjoint = frozenset(
-            other.blocker_id for other in others if not any(map(holder(table, other.condition), there))
-        )
+        unrelated = (other for other in others if not any(map(holder(table, other.condition), there)))
+        disjoint = frozenset(other.blocker_id for other in unrelated)
         return condition, frozenset(() if passes else map(table.partition_path, there)), disjoint
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> TableBlocker:

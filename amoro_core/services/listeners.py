@@ -164,9 +164,8 @@ class ListenerService:
         with suppress(StoreFailed, Fenced):
             for status in self.statuses():
                 labels, now = (status.listener.name,), self.clock()
-                values[metrics.LISTENER_LAG, labels] = (
-                    now - (status.pending.at if status.pending else now)
-                ).total_seconds()
+                lag = now - status.pending.at if status.pending else timedelta()
+                values[metrics.LISTENER_LAG, labels] = lag.total_seconds()
         return values
 
     def note_condition(self, kind: EventKind, alert: ActiveAlert) -> None:

@@ -203,9 +203,8 @@ class OverviewService:
         for task in tasks.list_assigned_of(db, ids):
             by_process[task.task_id.process_id].append(task)
         figures = {id_: figures_of(by_process[id_], sums[id_], progress) for id_ in ids}
-        return [
-            ProcessSummary(item, names[item.table_id], self._grown(item, figures[item.process_id])) for item in rows
-        ]
+        grown = [self._grown(process, figures[process.process_id]) for process in rows]
+        return [ProcessSummary(process, names[process.table_id], own) for process, own in zip(rows, grown, strict=True)]
 
     def _grown(self, process: OptimizingProcess, figures: TaskFigures) -> TaskFigures:
         """The figures of a process, of which what is done never decreases."""

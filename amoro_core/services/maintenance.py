@@ -215,9 +215,8 @@ class MaintenanceService:
 
         def read(db: Connection) -> tuple[list[tuple[TableIdentifier, ActionStatus]], int]:
             records = actions.list_first(db, table_ids, page_limit(limit))
-            names = {
-                table.table_id: table.identifier for table in tables.list_by_id(db, [item.table_id for item in records])
-            }
+            listed = tables.list_by_id(db, [record.table_id for record in records])
+            names = {table.table_id: table.identifier for table in listed}
             active = {(number, item.action): item for number in names for item in processes.list_active_of(db, number)}
 
             def status(record: ActionRecord) -> ActionStatus:
@@ -337,7 +336,7 @@ class MaintenanceService:
 
     def _begin(self, table_id: int, action: Action, process_request: ProcessRequest) -> Maintained:
         runtime = self.store.read(lambda db: tables.get(db, table_id))
-        self.store.read(lambda db: require_may_begin(db, runtime, action, process_request, self.clock()))
+        self.store.read(lambda db: require_may_begin(db, runtime, action, process_request.trigger, self.clock()))
         failpoint("plan.after_mark")
         table, context = self._load(runtime.identifier, action, runtime)
         is_scheduled, request = process_request.trigger == EVALUATION, process_request.request
@@ -359,7 +358,7 @@ class MaintenanceService:
         def store(db: Connection) -> None:
             waits = plan.ttl is not None
             present = replace(runtime, uuid=table.facts.uuid)
-            require_may_begin(db, present, action, process_request, self.clock(), stored=True)
+            require_may_begin(db, present, action, process_request.trigger, self.clock(), stored=True)
             require_no_lease_since(db, runtime, action.lane, context.now, self.clock())
             require_unreserved(db, process, plan.data_files, context.taken, self.actions.of, self.clock())
             store_planned(db, runtime, process, () if reason else works, self.clock())

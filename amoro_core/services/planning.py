@@ -373,10 +373,9 @@ class StartingService:
         inputs = self.store.read(lambda db: tasks.read_inputs(db, is_open))
         files = {task_id: action.data_files(given) for task_id, given in sorted(inputs.items())}
         live = _live(table.scan() if files else None, chain.from_iterable(files.values()))
-        lost = {number: [path for path in paths if normalise(path) not in live] for number, paths in files.items()}
-        first = {
-            key.number: paths[0] for key, paths in lost.items() if paths and action.gives_up(inputs[key], {*paths})
-        }
+        lost = {key: [path for path in paths if normalise(path) not in live] for key, paths in files.items()}
+        lasting = ((key, paths) for key, paths in lost.items() if paths and action.gives_up(inputs[key], {*paths}))
+        first = {key.number: paths[0] for key, paths in lasting}
         by = dict.fromkeys(first.values(), removals[-1])
         for earlier in reversed(removals[:-1] if first else ()):
             live = _live(table.scan_of(earlier.snapshot_id), by)

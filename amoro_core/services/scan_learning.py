@@ -90,23 +90,23 @@ class LearningService:
         return suggest(facts, filtered, table.distinct_values())
 
 
-def _use(record: ScanRecord, columns: Collection[str], today: date) -> ScanUse:
-    day = record.day or today
+def _use(scan: ScanRecord, columns: Collection[str], today: date) -> ScanUse:
+    day = scan.day or today
     if day > today + timedelta(days=1):  # clocks of others may be ahead
         raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")
-    if len(record.source) > MOST_OF_SOURCE:
+    if len(scan.source) > MOST_OF_SOURCE:
         raise InvalidArgument(
-            f"a source of {len(record.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
+            f"a source of {len(scan.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
         )
-    if not 1 <= record.scans <= MOST_SCANS:
+    if not 1 <= scan.scans <= MOST_SCANS:
         raise InvalidArgument(
-            f"{record.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report."
+            f"{scan.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report."
         )
-    unknown = next((item.column for item in record.filters if item.column not in columns), None)
-    if record.place and unknown is not None:
+    unknown = next((item.column for item in scan.filters if item.column not in columns), None)
+    if scan.place and unknown is not None:
         raise InvalidArgument(
-            f"{record.place} names column {unknown}, which the table does not have",
+            f"{scan.place} names column {unknown}, which the table does not have",
             hint="Name columns as the table's schema does, with dots between the levels.",
         )
-    filters = tuple(item for item in record.filters if item.column in columns)
-    return ScanUse(min(day, today), filters, record.scans)
+    filters = tuple(item for item in scan.filters if item.column in columns)
+    return ScanUse(min(day, today), filters, scan.scans)

@@ -305,9 +305,8 @@ class LeaseService:
             table = with_roles(self.tables.open(table_lease.table), _TAGGING, "a lease as a tag")
             table.refuse_unsupported()
             if table.facts.uuid != table_lease.lease.table_uuid:
-                raise TableNotFound(
-                    f"{table_lease.table} is another table by now: UUID {table.facts.uuid}", table=table_lease.table
-                )
+                name = table_lease.table
+                raise TableNotFound(f"{name} is another table by now: UUID {table.facts.uuid}", table=name)
             payload = stage(table)
             if payload is None:
                 return
@@ -319,10 +318,9 @@ class LeaseService:
             except CommitUnknown as error:
                 if landed(table):
                     return
-                ends = f"{table_lease.lease.expires_at:%Y-%m-%d %H:%M} UTC"
-                raise CommitUnknown(
-                    f"{error.message}; tag {table_lease.lease.tag} may be there, until {ends}"
-                ) from error
+                lease = table_lease.lease
+                until = f"until {lease.expires_at:%Y-%m-%d %H:%M} UTC"
+                raise CommitUnknown(f"{error.message}; tag {lease.tag} may be there, {until}") from error
             if landed(table):  # the answer to a change of the age alone does not tell
                 return
         raise CommitConflict(f"other writers were faster {_TRIES} times in a row", hint="Try again.")

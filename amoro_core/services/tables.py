@@ -538,10 +538,9 @@ class TableService:
 
 def _services_due(looks: Looks) -> tuple[OptimizingType | None, str]:
     """Whether any service of the table's own engine is due, as work that is not optimizing of ours, and which."""
-    due = [
-        f"{name} is due: {item.verdict.reason}" for name, item in looks.items() if item.verdict and item.verdict.is_due
-    ]
-    first = (f"{name} is not due: {state.verdict.reason}" for name, state in looks.items() if state.verdict)
+    verdicts = [(name, state.verdict) for name, state in looks.items() if state.verdict]
+    due = [f"{name} is due: {verdict.reason}" for name, verdict in verdicts if verdict.is_due]
+    first = (f"{name} is not due: {verdict.reason}" for name, verdict in verdicts)
     return OptimizingType.MINOR if due else None, "; ".join(due) or next(first, "it has no service")
 
 
@@ -557,9 +556,8 @@ def new_names(
     stored = store.read(lambda db: tables.list_metadata_locations(db, catalog))
     loaded = {table.name for table in stored if table.metadata_location or table.refusal not in ("", "duplicate")}
     result = {}
-    for identifier in islice(
-        (name for name in sorted(listed) if (*name.namespace, name.name) not in loaded), _MOST_LOADED
-    ):
+    new = (name for name in sorted(listed) if (*name.namespace, name.name) not in loaded)
+    for identifier in islice(new, _MOST_LOADED):
         with suppress(AmoroError):
             result[tables_of.open(identifier).facts.uuid] = identifier
     return result

@@ -256,8 +256,9 @@ class TerminalService:
             require(identifier)
         if statement.describes:
             columns = self._opened(identifiers[0]).schema().columns
+            facts = ((column.name, column.type, column.is_required, column.doc) for column in columns)
             cells = tuple(
-                (item.name, item.type, "no" if item.is_required else "yes", item.doc or None) for item in columns
+                (name, type_, "no" if required else "yes", doc or None) for name, type_, required, doc in facts
             )
             names = tuple((name, "VARCHAR") for name in ("column_name", "column_type", "null", "comment"))
             return StatementResult(names, cells[:rows], len(cells) > rows)

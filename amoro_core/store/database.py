@@ -167,11 +167,9 @@ def open_writer(path: Path) -> tuple[Connection, int]:
 
 
 def _check_references(path: Path, db: Connection) -> None:
-    violation = db.select_one("PRAGMA foreign_key_check")
-    if violation is not None:
-        raise StoreFailed(
-            f"the state database {path} is damaged: a row of {violation['table']} refers to a missing row"
-        )
+    row = db.select_one("PRAGMA foreign_key_check")
+    if row is not None:
+        raise StoreFailed(f"the state database {path} is damaged: a row of {row['table']} refers to a missing row")
 
 
 def open_reader(path: Path) -> Connection:
@@ -274,9 +272,7 @@ def facts_of(path: Path) -> StateFacts:
 
 def _migrations(db: Connection) -> tuple[AppliedMigration, ...]:
     applied = enumerate(SCHEMA.applied(db.database), 1)
-    return tuple(
-        AppliedMigration(number, item.name, datetime.fromisoformat(item.applied_at)) for number, item in applied
-    )
+    return tuple(AppliedMigration(number, row.name, datetime.fromisoformat(row.applied_at)) for number, row in applied)
 
 
 def _size(path: Path) -> int:

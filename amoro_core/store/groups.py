@@ -142,9 +142,8 @@ def resource_page(db: Connection, group: str, before: str, limit: int) -> Page[R
         "ORDER BY resource_id DESC LIMIT :most",
         {"group": group, "before": before, "most": limit + 1},
     )
-    return cut(
-        rows, limit, db.count("resource", "group_name = :group", {"group": group}), lambda item: item.resource_id
-    )
+    total = db.count("resource", "group_name = :group", {"group": group})
+    return cut(rows, limit, total, lambda item: item.resource_id)
 
 
 _SCALINGS = RowMapping(Scaling, failure="start_failure")

@@ -59,13 +59,12 @@ def keep_tasks(db: Connection, changes: Sequence[tuple[OptimizingTask, Optimizin
         return
     tasks.add_attempts(db, ended)
     of_task = {after.task_id: after for _, after in changes}
-    for attempt in ended:
-        if (event := attempt_event(attempt)) is not None:
-            task_id, task = attempt.attempt.task_id, of_task[attempt.attempt.task_id]
-            about = about_table(db, task.table_id, task_id.process_id, attempt.thread.optimizer_id, task.group)
-            append_event(
-                db, event.kind, event.text, about, now, {"task": task_id.number, "attempt": attempt.attempt.number}
-            )
+    for end in ended:
+        if (event := attempt_event(end)) is not None:
+            task_id, task = end.attempt.task_id, of_task[end.attempt.task_id]
+            about = about_table(db, task.table_id, task_id.process_id, end.thread.optimizer_id, task.group)
+            data = {"task": task_id.number, "attempt": end.attempt.number}
+            append_event(db, event.kind, event.text, about, now, data)
 
 
 def keep_process(

@@ -159,9 +159,8 @@ class _Scheduled:
         if isinstance(action, Configured):
             keys = tuple(item.key for item in properties_of(action.configuration))
         serves = action.format if isinstance(action, Service) else ""
-        return cls(
-            action, interval, periodic, isinstance(action, Clustering), isinstance(action, Sweeping), serves, keys
-        )
+        orders, sweeps = isinstance(action, Clustering), isinstance(action, Sweeping)
+        return cls(action, interval, periodic, orders, sweeps, serves, keys)
 
     def concerns(self, table: OpenTable) -> bool:
         """Whether it is for tables like this one: services are for one format, and nothing else is for its tables."""

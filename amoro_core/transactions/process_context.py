@@ -173,7 +173,7 @@ def reserved_files(
     """The files of every plan of the table, under any of its names, that replaces files; not those of `own`. And the
     blockers of some of its partitions, whose files `with_blocked` adds.
 
-    `find_action` finds one by its own name. `known` is what was read before: the files of a plan never change, so
+    `find_action` finds one by its own name. `reserved` is what was read before: the files of a plan never change, so
     these are not read again.
     """
     paths, process_ids = dict(reserved.paths), set(reserved.processes)
@@ -218,8 +218,8 @@ def require_unreserved(
     find_action: Callable[[str], Action],
     now: datetime,
 ) -> None:
-    """Raise TableBusy where a plan that is not in `known` has one of the files that the process is to replace, or some
-    partitions were blocked since."""
+    """Raise TableBusy where a plan that is not in `earlier` has one of the files that the process is to replace, or
+    some partitions were blocked since."""
     since = reserved_files(db, process.table_id, process.table_uuid, find_action, now, earlier, process.process_id)
     blocker_ids = [blocker.blocker_id for blocker in earlier.blockers]
     if data_files and (new := [blocker for blocker in since.blockers if blocker.blocker_id not in blocker_ids]):

@@ -263,13 +263,7 @@ def list_startable(db: Connection, now: datetime) -> list[OptimizingProcess]:
 
 
 def require_may_begin(
-    db: Connection,
-    runtime: TableRuntime,
-    action: Action,
-    wanted: ProcessRequest,
-    now: datetime,
-    *,
-    stored: bool = False,
+    db: Connection, runtime: TableRuntime, action: Action, trigger: str, now: datetime, *, stored: bool = False
 ) -> None:
     """Raise TableBusy or TableBlocked where no process of the action may begin now.
 
@@ -280,7 +274,7 @@ def require_may_begin(
         require_free(db, runtime, action.lane, now, maintains=True, action=action.name)
         return
     require_unblocked(db, runtime, action.lane, now, maintains=True)
-    if wanted.trigger != EVALUATION:
+    if trigger != EVALUATION:
         return
     if waiting := list_requested(db, runtime.table_id):
         raise TableBusy(f"its last plan was not started yet: amoro process start {waiting[-1].process_id}")

@@ -167,10 +167,8 @@ def condemn_late(
 
 def read_piece(db: Connection, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
     """A piece of a blob, from 0; None after the last. Raises TaskNotFound unless the optimizer runs the attempt."""
-    assigned = [
-        task for task in tasks.list_assigned(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt
-    ]
-    is_acked = any(task.status is TaskStatus.ACKED for task in assigned)
+    assigned = (task for task in tasks.list_assigned(db, optimizer_id) if task.status is TaskStatus.ACKED)
+    is_acked = any(Attempt(task.task_id, task.attempt) == attempt for task in assigned)
     result = tasks.find_blob_piece(db, attempt.task_id.process_id, sha256, piece) if is_acked else None
     if result is None and (piece == 0 or not is_acked):
         raise TaskNotFound(f"attempt {attempt} of optimizer {optimizer_id} has no blob {sha256}")

@@ -210,9 +210,8 @@ def commits_changed_different_files(view: _RevertView) -> Iterator[str]:
     """What came back would lack the deletes that an earlier commit of the process had put into another form."""
     seen: set[str] = set()
     for commit in view.commits:
-        changed = {file.data.path for file in (*commit.removed, *commit.converted)} | {
-            item.path for item in commit.added
-        }
+        changed = {file.data.path for file in (*commit.removed, *commit.converted)}
+        changed |= {file.path for file in commit.added}
         for path in sorted(seen & changed):
             yield f"{path} was changed by two of its commits"
         seen |= changed

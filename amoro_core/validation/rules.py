@@ -303,10 +303,9 @@ def planned_deletes_still_apply(group: Group, view: ValidationView) -> str | Non
     """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
     stood_for = deletes_of_a_joined_file_that_went(group, view)
     for given in on_history(group, view):
-        if missing := [
-            item for item in missing_deletes(group, given, view) if (given.data.path, item) not in stood_for
-        ]:
-            return f"the delete {missing[0].path} no longer applies to {given.data.path}"
+        for delete in missing_deletes(group, given, view):
+            if (given.data.path, delete) not in stood_for:
+                return f"the delete {delete.path} no longer applies to {given.data.path}"
     return None
 
 

@@ -395,7 +395,7 @@ class _Group:
             yield placed
 
     def _tagged(self, placed: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
-        """All rows with what orders them; `held` is emptied."""
+        """All rows with what orders them; `placed` is emptied."""
         for number, positions, batch in drained(placed, rest):
             yield self.cuts.tagged(batch, places_of(number, positions))
 

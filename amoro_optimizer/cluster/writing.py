@@ -60,7 +60,7 @@ def ordered(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows of tagged batches, at least one, in order and without tags: pieces, each with the number of its output.
 
-    `held` is emptied. `checkpoint` is called for each piece, and may raise.
+    `batches` is emptied. `checkpoint` is called for each piece, and may raise.
     """
     rows, nbytes = sum(batch.num_rows for batch in batches), sum(batch.nbytes for batch in batches)
     keys = [joined(parts) for parts in zip(*map(cuts.tagged_keys, batches), strict=True)]
@@ -76,7 +76,7 @@ def ordered(
 
 
 def _combined(batches: list[pa.RecordBatch], cuts: Cuts) -> pa.RecordBatch:
-    """All rows without tags as one batch; `held` is emptied, and each column released once it is copied."""
+    """All rows without tags as one batch; `batches` is emptied, and each column released once it is copied."""
     table = pa.Table.from_batches(list(map(cuts.untagged, batches)))
     batches.clear()
     schema, arrays = table.schema, []
@@ -230,7 +230,7 @@ def collected(items: Iterable[T], size: Callable[[T], int], most_bytes: int) -> 
 
 
 def drained(items: list[T], rest: Iterable[T] | None) -> Iterator[T]:
-    """All of both; each of `held` is released once it was given."""
+    """All of both; each of `items` is released once it was given."""
     items.reverse()
     while items:
         yield items.pop()

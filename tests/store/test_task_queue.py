@@ -53,7 +53,7 @@ class Site:
     def __init__(self, store: Store, chance: random.Random) -> None:
         self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
         self.now, self.made = NOW, 0
-        unasked = Mock(side_effect=NotImplementedError)  # the work deletes nothing, and its process ends with no action
+        unasked = Mock(side_effect=AssertionError("the work deletes nothing, and its process ends with no action"))
         self.reporting = Reporting(unasked, unasked, lambda: self.now)
         store.write(self._begin)
 

@@ -158,7 +158,7 @@ def look_up(
     """The place in the outputs of each wanted row of the rewritten files.
 
     `keys`: ids of columns, not within lists or maps, by which the outputs are ordered. `wanted`: positions by the
-    number of the input, without rows that the plan's position deletes hid. `taken`: by the number of the output, rows
+    number of the input, without rows that the plan's position deletes hid. `used`: by the number of the output, rows
     that were found for others before. Rows that an equality delete of the plan hit are in no output, and missing.
     Raises RowsMissing where another is not there, or rows are too many bytes or can't be told apart; DataFileMissing,
     UnreadableFile, TableRefused.

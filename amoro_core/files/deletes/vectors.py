@@ -196,9 +196,8 @@ def read_omitted_rows(access: FileAccess, position_map: PositionMap, rows: Seque
         return {}
     content = access.read_bytes(position_map.path)
     if len(content) != position_map.size_bytes:
-        raise UnreadableFile(
-            f"{position_map.path} has {len(content)} bytes, the map of positions tells of {position_map.size_bytes}"
-        )
+        size = f"{len(content)} bytes, the map of positions tells of {position_map.size_bytes}"
+        raise UnreadableFile(f"{position_map.path} has {size}")
     return {
         deleted_rows.input: positions_in(
             content[deleted_rows.content_offset : deleted_rows.content_offset + deleted_rows.content_size_bytes],

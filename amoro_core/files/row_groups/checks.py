@@ -180,9 +180,8 @@ def _footer(text: bytes) -> Struct:
 def _with_indexes(source: CopySource, end: int) -> CopySource:
     """The file that is not in memory with its page indexes, read at once: writers put them before the footer."""
     chunks = [chunk for group in source.footer.row_groups if group.num_rows for chunk in group.columns]
-    begin = min(
-        (at for chunk in chunks for at in (chunk.offset_index_offset, chunk.column_index_offset) if at), default=end
-    )
+    offsets = (at for chunk in chunks for at in (chunk.offset_index_offset, chunk.column_index_offset) if at)
+    begin = min(offsets, default=end)
     if not 0 < end - begin <= _INDEX_BYTES:
         return source
     return replace(source, structs=Bytes(source.read(begin, end - begin)), structs_at=begin)
@@ -668,9 +667,9 @@ def verify_pages(content: Bytes, view: memoryview, leaf: Leaf, meta: Struct, beg
 def _encodings(stats: Sequence[Struct]) -> dict[int, int]:
     """The encodings of the data pages, of both versions: not every writer distinguishes them here."""
     result: dict[int, int] = {}
-    for pages in stats:
-        if pages.page_type != _DICTIONARY_PAGE and pages.count:
-            result[pages.encoding] = result.get(pages.encoding, 0) + pages.count
+    for stat in stats:
+        if stat.page_type != _DICTIONARY_PAGE and stat.count:
+            result[stat.encoding] = result.get(stat.encoding, 0) + stat.count
     return result
 
 
@@ -678,30 +677,30 @@ def _page(header: Struct, leaf: Leaf, is_first: bool) -> tuple[int, int]:
     """Values and encoding of a page."""
     match header.type:
         case 0:
-            item = header.data_page_header
-            if (leaf.definition and item.definition_level_encoding != _RLE) or (
-                leaf.repetition and item.repetition_level_encoding != _RLE
+            page = header.data_page_header
+            if (leaf.definition and page.definition_level_encoding != _RLE) or (
+                leaf.repetition and page.repetition_level_encoding != _RLE
             ):
                 raise NotCopied("a page has levels of an unknown encoding")
         case 3:
-            item = header.data_page_header_v2
-            sizes = item.definition_levels_byte_length, item.repetition_levels_byte_length
-            if min(*sizes, item.num_nulls, item.num_rows) < 0 or sum(sizes) > header.compressed_page_size:
+            page = header.data_page_header_v2
+            sizes = page.definition_levels_byte_length, page.repetition_levels_byte_length
+            if min(*sizes, page.num_nulls, page.num_rows) < 0 or sum(sizes) > header.compressed_page_size:
                 raise NotCopied("a page has levels behind its end")
         case 2 if is_first:
-            item = header.dictionary_page_header
+            page = header.dictionary_page_header
             size, width = header.uncompressed_page_size, _WIDTHS.get(leaf.type)
             if (
-                item.num_values * width != size
+                page.num_values * width != size
                 if width
-                else leaf.type == _BYTE_ARRAY and item.num_values * _LENGTH > size
+                else leaf.type == _BYTE_ARRAY and page.num_values * _LENGTH > size
             ):
                 raise NotCopied("a dictionary has another size than its values")
         case _:
             raise NotCopied(f"it has a page of the type {header.type}")
-    if item.num_values < 0:
+    if page.num_values < 0:
         raise NotCopied("a page has a negative number of values")
-    return item.num_values, item.encoding
+    return page.num_values, page.encoding
 
 
 def _require_page_levels(header: Struct, leaf: Leaf, page: memoryview) -> None:

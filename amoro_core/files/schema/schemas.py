@@ -129,11 +129,8 @@ def without_unknown(schema: Schema) -> Schema:
 
 
 def _written_fields(fields: Iterable[NestedField]) -> list[NestedField]:
-    return [
-        with_type(field, _written_type(field.field_type))
-        for field in fields
-        if not isinstance(field.field_type, UnknownType)
-    ]
+    stored = (field for field in fields if not isinstance(field.field_type, UnknownType))
+    return [with_type(field, _written_type(field.field_type)) for field in stored]
 
 
 def _written_type(kind: IcebergType) -> IcebergType:

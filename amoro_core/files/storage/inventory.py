@@ -209,7 +209,7 @@ _NOWHERE: frozenset[StorageRoot] = frozenset()
 
 
 def _hits(keys: Keys, requested: Keys) -> list[int]:
-    """The positions in `asked` of those that are among the keys."""
+    """The positions in `requested` of those that are among the keys."""
     if not len(keys):
         return []
     at = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)

@@ -210,9 +210,7 @@ def require_among(real: str, prefixes: Sequence[str], verb: str, hint: str, plac
     What lies in a prefix as it is written lies in it whatever links it has; only else these are looked up.
     """
     local = _local(tuple(prefixes))
-    if not any(lies_in(real, prefix) for prefix in local) and not any(
-        lies_in(real, os.path.realpath(prefix)) for prefix in local
-    ):
+    if not any(lies_in(real, root) for prefix in local for root in (prefix, os.path.realpath(prefix))):
         raise TableRefused(
             f"will not {verb} {place}: links lead to {real}, which is outside the allowed locations",
             reason="location",

@@ -244,9 +244,8 @@ class ArrowStorage:
             waiting.extend(
                 info.path for info in result if info.type == FileType.Directory and within.meets(_from_root(info))
             )
-            files = [
-                self._stored(info) for info in result if info.type == FileType.File and within.holds(_from_root(info))
-            ]
+            present = (info for info in result if info.type == FileType.File)
+            files = [self._stored(info) for info in present if within.holds(_from_root(info))]
             for start in range(0, len(files), PAGE):
                 yield files[start : start + PAGE]
 

@@ -166,14 +166,13 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
     ids, log = {snapshot.snapshot_id for snapshot in remaining}, base_metadata.snapshot_log
     last_gap = max((at for at, entry in enumerate(log) if entry.snapshot_id not in ids), default=-1)
     context.add_update(update)
+    of_partitions = base_metadata.partition_statistics
     return base_metadata.model_copy(
         update={
             "snapshots": remaining,
             "snapshot_log": log[last_gap + 1 :],
-            "statistics": [file for file in base_metadata.statistics if file.snapshot_id not in expired],
-            "partition_statistics": [
-                file for file in base_metadata.partition_statistics if file.snapshot_id not in expired
-            ],
+            "statistics": [item for item in base_metadata.statistics if item.snapshot_id not in expired],
+            "partition_statistics": [item for item in of_partitions if item.snapshot_id not in expired],
         }
     )
 

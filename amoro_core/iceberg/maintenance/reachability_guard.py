@@ -237,9 +237,8 @@ def _named(metadata: TableMetadata, location: str | None) -> Iterator[tuple[str,
     yield from ((entry.metadata_file, "a metadata file of the table's log") for entry in metadata.metadata_log)
     yield from ((file.statistics_path, "statistics of the table") for file in metadata.statistics)
     yield from ((item.statistics_path, "partition statistics of the table") for item in metadata.partition_statistics)
-    yield from (
-        (item.manifest_list, f"the manifest list of snapshot {item.snapshot_id}") for item in metadata.snapshots
-    )
+    for snapshot in metadata.snapshots:
+        yield snapshot.manifest_list, f"the manifest list of snapshot {snapshot.snapshot_id}"
 
 
 def _of_directory(table: Table, path: str) -> str:

@@ -101,7 +101,7 @@ def would_release(table: Table, expired: Set[int]) -> Iterator[Released]:
 
 
 def released(base: TableMetadata, expired: Set[int], now: Table) -> Iterator[Released]:
-    """The files that are live in the snapshots `gone` of the state `base`, and in no snapshot of `now`.
+    """The files that are live in the snapshots `expired` of the state `base`, and in no snapshot of `now`.
 
     Missing manifests of the gone snapshots are skipped: they were removed by someone else. Each file is returned once,
     in the order of deletion; memory is a few bytes for each. Raises like `named`, and CatalogUnavailable for a state

@@ -48,7 +48,7 @@ class Resolved:
 
 
 def _wrong(by_request: bool, key: str, value: str, problem: str, hint: str) -> AmoroError:
-    """The error for a value that can't be followed, of a request (`asked`) or of properties."""
+    """The error for a value that can't be followed, `by_request` or of properties."""
     if by_request:
         return InvalidArgument(f"{value!r}: {problem}", hint=hint)
     return misconfigured(
@@ -104,13 +104,8 @@ def _named(facts: ClusterFacts, names: Sequence[str], strategy: Strategy | None,
         keys.append(LayoutKey(column.field_id))
     layout_keys, notes = _without_partition_columns(facts.sorting, keys)
     if not layout_keys:
-        raise _wrong(
-            by_request,
-            COLUMNS_KEY,
-            value,
-            "each of them has one value in a whole partition",
-            "Name a column that does not.",
-        )
+        problem = "each of them has one value in a whole partition"
+        raise _wrong(by_request, COLUMNS_KEY, value, problem, "Name a column that does not.")
     return _laid_out(facts, layout_keys, notes, strategy, value, by_request=by_request)
 
 
@@ -169,9 +164,8 @@ def _laid_out(
             if many
             else f"a curve takes no transforms, {value} has {', '.join(layout_key.transform for layout_key in keys)}"
         )
-        raise _wrong(
-            by_request, STRATEGY_KEY, wanted.value, problem, f"Say linear, or name columns with {COLUMNS_KEY}."
-        )
+        hint = f"Say linear, or name columns with {COLUMNS_KEY}."
+        raise _wrong(by_request, STRATEGY_KEY, wanted.value, problem, hint)
     return Resolved(Layout(wanted, tuple(LayoutKey(key.field_id) for key in keys)), tuple(notes))
 
 

@@ -307,9 +307,8 @@ class PartitionCase:
         total = sum(float(files.group.live_bytes) for files in current)
 
         def reached(field_id: int) -> float:
-            weighted = (
-                self.depth(field_id, files.at) / self._perfect(files.at) * files.group.live_bytes for files in current
-            )
+            weights = ((files.at, files.group.live_bytes) for files in current)
+            weighted = (self.depth(field_id, at) / self._perfect(at) * live_bytes for at, live_bytes in weights)
             return max(1.0, sum(weighted) / total if total else 1.0)
 
         return {field_id: reached(field_id) for field_id in self.terms.resolved.counted}
@@ -393,9 +392,8 @@ class PartitionCase:
         deletes = (*stats.equality_deletes, *stats.position_deletes)
         numbers = [*self.numbers[self.groups.unclustered].tolist(), *(delete.sequence_number for delete in deletes)]
         newest, snapshots = max(numbers, default=None), self.terms.facts.snapshots
-        times = (
-            item.committed_at for item in snapshots if item.sequence_number == newest and item.operation != _REPLACE
-        )
+        newest_ones = (snapshot for snapshot in snapshots if snapshot.sequence_number == newest)
+        times = (snapshot.committed_at for snapshot in newest_ones if snapshot.operation != _REPLACE)
         written = max(times, default=None)  # None: longer ago than is known
         until = None if written is None else written + self.terms.config.quiet
         return until if until is not None and until > self.terms.facts.now else None
@@ -589,11 +587,9 @@ def _by_newest_group(facts: ClusterFacts, config: ClusteringConfig, request: Clu
     resolved = Resolved(layout, (model.BY_NEWEST_GROUP,))
     terms = PlanContext(facts, config, request, resolved, layouts)
     evaluations = _evaluations(partitions, facts.scan, chosen, terms)
-    verdicts = tuple(replace(item.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for item in evaluations)
+    parts = tuple(replace(item.verdict, is_due=False, reason=model.NO_COLUMNS, due_at=None) for item in evaluations)
     name = layout_name(layout, facts.sorting)
-    return ClusterVerdict(
-        False, model.NO_COLUMNS, None, layout, name, resolved.notes, verdicts, learned=layouts.learned
-    )
+    return ClusterVerdict(False, model.NO_COLUMNS, None, layout, name, resolved.notes, parts, learned=layouts.learned)
 
 
 @dataclass(frozen=True, slots=True)

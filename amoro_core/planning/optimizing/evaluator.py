@@ -79,8 +79,8 @@ def evaluate(
     A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
     `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
     `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
-    them stays. So it is with `chooses`, by which a request limits the round to whole partitions. `kept` are the ids of
-    clustered groups whose order stays: their files are small for nobody, and are rewritten by themselves or not at all.
+    them stays. So it is with `chooses`, by which a request limits the round to whole partitions. `clustered` are the
+    ids of groups whose order stays: their files are small for nobody, and are rewritten by themselves or not at all.
     `commits` are those of other writers since the last plan (`foreign_commits`).
     """
     if scan is None:

@@ -207,8 +207,8 @@ def assess_all(
 ) -> AssessedColumns:
     """Every file, or those at these indexes, with the answers to Amoro's per-file rules.
 
-    Files of the `kept` groups are in order: they are small for none of the rules. `folds`: position delete files are
-    to be folded into deletion vectors, as from format 3 on.
+    Files of the `clustered` groups are in order: they are small for none of the rules. `folds`: position delete files
+    are to be folded into deletion vectors, as from format 3 on.
     """
     columns = files.columns
     ids = np.arange(len(columns)) if ids is None else ids
@@ -331,7 +331,7 @@ class PartitionFiles:
 def partitions_of(
     scan: TableScan, config: OptimizingConfig, clustered: Set[str] = frozenset()
 ) -> tuple[PartitionFiles, ...]:
-    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order."""
+    """All partitions that have data files, in a fixed order; files of the `clustered` groups are in order."""
     live = LiveFiles.of(scan.files)
     order, begins = live.columns.by_place
     bounds = _numbers(begins)

@@ -387,19 +387,17 @@ class Site:
         self._notices: TtlStore[Redirect] = TtlStore(_MOST_NOTICES, _NOTICES_LAST)
         self._templates = _environment()
 
-    def page(self, path: str, view: View, **parameters: Iterable[str]) -> Route:
-        """A read-only page for the role viewer; `known` parameters are those of `PageRequest.read_query`."""
-        return Route(path, self._answering(_after_query(view, parameters)), methods=["GET"])
+    def page(self, path: str, view: View, **query: Iterable[str]) -> Route:
+        """A read-only page for the role viewer; `query` is what `PageRequest.read_query` takes."""
+        return Route(path, self._answering(_after_query(view, query)), methods=["GET"])
 
     def action(self, path: str, view: View, *fields: str) -> Route:
         """The target of a form with these fields."""
         return Route(path, self._answering(_after_form(view, fields)), methods=["POST"])
 
-    def confirmed(
-        self, path: str, ask: View, act: View, *fields: str, **parameters: Iterable[str]
-    ) -> tuple[Route, Route]:
+    def confirmed(self, path: str, ask: View, act: View, *fields: str, **query: Iterable[str]) -> tuple[Route, Route]:
         """A page with a form, and the form's target: where that fails, the page says why, with what was typed."""
-        show, act = _after_query(ask, parameters), _after_form(act, fields)
+        show, act = _after_query(ask, query), _after_form(act, fields)
 
         async def act_or_ask(visit: PageRequest) -> Shown:
             try:

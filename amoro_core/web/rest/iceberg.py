@@ -139,9 +139,7 @@ def _page(call: _Call, key: str, items: list[list[str]], document_of: Callable[[
 
 def _list_namespaces(call: _Call) -> Response:
     parent = tuple(call.query["parent"].split(_LEVELS)) if call.query.get("parent") else ()
-    return _page(
-        call, "namespaces", [list(namespace) for namespace in call.opened.namespaces(parent)], lambda item: item
-    )
+    return _page(call, "namespaces", [*map(list, call.opened.namespaces(parent))], lambda item: item)
 
 
 def _create_namespace(call: _Call) -> dict[str, Any]:
